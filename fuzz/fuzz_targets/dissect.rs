@@ -1,13 +1,14 @@
 //! Arbitrary bytes under any link type: the dissector must not panic or read outside the frame, and the fast path must
 //! give the same result.
 //!
-//! The first byte selects the link type (low three bits), and whether tunnels are entered (the top bit); the rest is
-//! the frame.
+//! The first byte selects the link type (low three bits), the tunnels whose number is a key (the next four), and whether
+//! tunnels are entered (the top bit); the rest is the frame.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rxsteer_packet::{
-    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect, dissect_by_walk, flow_of,
+    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, TunnelKinds, dissect, dissect_by_walk,
+    flow_of, tunnel_id,
 };
 use std::sync::LazyLock;
 
@@ -18,7 +19,8 @@ static HASHERS: LazyLock<[Hasher; 2]> = LazyLock::new(|| {
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, frame)) = input.split_first() else { return };
     let link = LinkType::ALL[usize::from(choice) % LinkType::ALL.len()];
-    let options = DissectOptions { inner: choice & 0x80 != 0 };
+    let key_tunnels = TunnelKinds::from_bits(choice >> 3);
+    let options = DissectOptions { inner: choice & 0x80 != 0, key_tunnels };
 
     let found = dissect_by_walk(link, frame, options);
     assert_eq!(dissect(link, frame, options), found);
@@ -28,7 +30,13 @@ fuzz_target!(|input: &[u8]| {
     assert!(!found.fragment || (found.key.src_port, found.key.dst_port) == (0, 0));
     assert_eq!(found.outer_flow().is_some(), found.transport);
     if options.inner && found.tunnels == 0 {
-        assert_eq!(found, dissect_by_walk(link, frame, DissectOptions { inner: false }));
+        assert_eq!(found, dissect_by_walk(link, frame, DissectOptions { inner: false, key_tunnels }));
+    }
+
+    let number = tunnel_id(link, frame);
+    if found.tunnels == 0 && !number.is_some_and(|number| key_tunnels.contains(number.kind)) {
+        let plain = dissect_by_walk(link, frame, DissectOptions { inner: options.inner, ..DissectOptions::default() });
+        assert_eq!(found.key, plain.key);
     }
 
     let of = flow_of(link, frame, options);

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 43] = [
+const SELDOM: [&str; 44] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -27,6 +27,7 @@ const SELDOM: [&str; 43] = [
     "hash",
     "ipfix",
     "kernel-log",
+    "key-tunnels",
     "listen-token-file",
     "copy",
     "max-backlog",

@@ -225,7 +225,7 @@ fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -
     About {
         command: Command::Replay,
         mode: if args.synthetic.is_some() { "synthetic" } else { "capture" },
-        inner: config.dissect.inner,
+        dissect: config.dissect,
         // Several captures are one input: receivers read them one after the other.
         origins: vec![Origin { name, ifindex: None, receivers: 0..config.rx_cpus.len() }],
         flows,
@@ -312,6 +312,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "batch": config.batch,
         "speed": match args.speed { Speed::Max => None, Speed::Times(times) => Some(times) },
         "inner": config.dissect.inner,
+        "key_tunnels": config.dissect.key_tunnels.to_string(),
         "app_cpus": config.standby.as_ref().map(ToString::to_string),
         "app_migrate_ns": args.app_migrate.map(|interval| interval.as_nanos() as u64),
         "work_ns": args.work_ns,

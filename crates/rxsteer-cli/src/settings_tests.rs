@@ -11,7 +11,7 @@ use rxsteer_sim::{Scenario, file};
 use std::collections::BTreeSet;
 
 /// Each setting; texts that it takes; one that it does not, and what is said of it by each way.
-const SETTINGS: [(&str, &[&str], &str, &str); 22] = [
+const SETTINGS: [(&str, &[&str], &str, &str); 23] = [
     ("policy", &["none", "rfs+sparse:loops=2", "bound:0=1"], "sparse:loops=6", "loops is 1 to 5"),
     ("cpus", &["0-2", "4-4", "4096"], "8193", "a count of CPUs is 1 to 8192, not 8193"),
     ("rps-map", &["1=0-1", "none"], "1024=0", "numbered from 0 to 1023"),
@@ -34,6 +34,7 @@ const SETTINGS: [(&str, &[&str], &str, &str); 22] = [
     ("rfs-namespaces", &["all"], "al", "'all'"),
     ("hash-seed", &["2a"], "g", "up to 32 hex digits"),
     ("inner", &["on", "off"], "1", "it takes on or off"),
+    ("key-tunnels", &["esp,gtp", "all", "none"], "vxlan", "there are esp, gtp"),
     ("no-flow-stats", &["on"], "yes", "it takes on or off"),
     ("listen", &["127.0.0.1:9817", "[::1]:0"], "localhost", "it takes ADDRESS:PORT"),
     ("listen-token-file", &["/etc/rxsteer/token"], "", "listen-token-file"),
@@ -90,12 +91,13 @@ fn common<const BUCKETS: u32>(
 }
 
 fn of_replay(name: &str, settings: &SteerSettings) -> String {
-    let SteerSettings { steering, tables, rx_devices, hash, flows } = settings;
+    let SteerSettings { steering, tables, rx_devices, hash, flows, tunnels } = settings;
     common(name, steering, tables).unwrap_or_else(|| match name {
         "rx-devices" => format!("{rx_devices:?}"),
         "hash" => format!("{hash:?}"),
         "hash-seed" => format!("{:?}", flows.hash_seed),
         "inner" => format!("{:?}", flows.inner),
+        "key-tunnels" => format!("{:?}", tunnels.key_tunnels),
         _ => panic!("{name} is not set: {settings:?}"),
     })
 }
@@ -117,6 +119,7 @@ fn of_run(name: &str, settings: &RunSettings) -> String {
         "rfs-namespaces" => format!("{:?}", fixed.rfs_namespaces),
         "hash-seed" => format!("{:?}", fixed.flows.hash_seed),
         "inner" => format!("{:?}", fixed.flows.inner),
+        "key-tunnels" => format!("{:?}", fixed.tunnels.key_tunnels),
         "no-flow-stats" => format!("{:?}", fixed.no_flow_stats),
         "listen" => format!("{:?}", fixed.listen.listen),
         "listen-token-file" => format!("{:?}", fixed.listen.listen_token_file),

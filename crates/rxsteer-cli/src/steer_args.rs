@@ -9,7 +9,7 @@ use rxsteer_settings::words;
 use rxsteer_settings::{Options, Steering, Tables, switch};
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, Policy};
-use rxsteer_user::packet::DissectOptions;
+use rxsteer_user::packet::{DissectOptions, TunnelKinds};
 use std::path::PathBuf;
 
 /// Options of every command that decides by itself.
@@ -47,6 +47,9 @@ pub(crate) struct SteerSettings {
 
     #[command(flatten)]
     pub(crate) flows: FlowSettings,
+
+    #[command(flatten)]
+    pub(crate) tunnels: TunnelKeys,
 }
 
 /// What a frame's flow is, and its hash.
@@ -64,6 +67,25 @@ pub(crate) struct FlowSettings {
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", value_parser = switch)]
     pub(crate) inner: Option<bool>,
+}
+
+/// The tunnels that are steered by their number.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct TunnelKeys {
+    /// Steer tunnels by their number instead of their ports: esp, gtp, l2tp, wireguard; all or none (the
+    /// default)
+    ///
+    /// ESP's SPI (also in UDP, port 4500), GTP-U's TEID, L2TPv3's session, WireGuard's receiver index (port 51820). Several as in
+    /// esp,gtp. Each direction has a number of its own, so the two can be on different CPUs. Packets without the number (IKE,
+    /// handshakes, fragments) go by addresses and ports. With --inner, only what it does not look into.
+    #[arg(long, value_name = "LIST", value_parser = |text: &str| text.parse::<TunnelKinds>())]
+    pub(crate) key_tunnels: Option<TunnelKinds>,
+}
+
+impl TunnelKeys {
+    pub(crate) fn kinds(&self) -> TunnelKinds {
+        self.key_tunnels.unwrap_or_default()
+    }
 }
 
 impl FlowSettings {
@@ -96,6 +118,11 @@ impl SteerArgs {
 }
 
 impl SteerSettings {
+    /// How far frames are looked into.
+    pub(crate) fn dissect(&self) -> DissectOptions {
+        DissectOptions { inner: self.flows.inner(), key_tunnels: self.tunnels.kinds() }
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         self.steering.policy.clone().unwrap_or(Policy::Rps)
     }
@@ -126,7 +153,7 @@ impl SteerSettings {
             self.tables.sock_flow_entries.unwrap_or(config.sock_flow_entries);
         config.flow_cnt = self.tables.flow_cnt;
         config.flow_limit = self.steering.flow_limit().flatten();
-        config.dissect = DissectOptions { inner: self.flows.inner() };
+        config.dissect = self.dissect();
         Ok(hash_seed)
     }
 

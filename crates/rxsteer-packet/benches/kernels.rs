@@ -57,7 +57,7 @@ fn frame_case(
 }
 
 fn parse_and_hash(cases: &mut Vec<Case>, group: &'static str, stride: usize) {
-    let options = black_box(DissectOptions { inner: false });
+    let options = black_box(DissectOptions { inner: false, ..DissectOptions::default() });
     let symmetric = Hasher::Symmetric(SymmetricHash::new([7; 16]));
     let toeplitz = Hasher::Toeplitz(Toeplitz::default());
     let slow = symmetric.clone();

@@ -18,3 +18,9 @@ pub(crate) fn be16(bytes: &[u8], offset: usize) -> Option<u16> {
 pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
     bytes.get(offset..)?.first_chunk()
 }
+
+/// A 32-bit number in network byte order.
+#[inline(always)]
+pub(crate) fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    array(bytes, at).map(|bytes| u32::from_be_bytes(*bytes))
+}

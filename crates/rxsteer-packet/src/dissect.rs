@@ -2,6 +2,7 @@
 
 use crate::ip::{self, IpPacket};
 use crate::link::{LinkType, Network, network};
+use crate::tunnel_id::{self, TunnelKinds};
 use crate::{fast_path, tunnel};
 use rxsteer_core::FlowKey;
 
@@ -14,6 +15,10 @@ pub struct DissectOptions {
     /// Take the key from inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels. The outer addresses are those of
     /// the two tunnel ends, which would put all packets of the tunnel on one CPU.
     pub inner: bool,
+    /// For these kinds of tunnels, take the tunnel's number into the key, in the place of the ports: where tunnels are
+    /// not entered, and where the packet inside can't be read. All packets of such a tunnel have one pair of ports, or
+    /// none, which would put them on one CPU.
+    pub key_tunnels: TunnelKinds,
 }
 
 /// The class of a frame, by its outermost IP header.
@@ -112,6 +117,8 @@ pub struct Dissection {
     pub l4_offset: u32,
     /// The outermost addresses, transport protocol and ports.
     outer: FlowKey,
+    /// The addresses, transport protocol and ports of the packet that `key` was read from.
+    inner: FlowKey,
     /// Whether the packet that `key` was read from contains the whole fixed header of its transport.
     inner_transport: bool,
 }
@@ -124,7 +131,7 @@ impl Dissection {
         self.transport.then_some(self.outer)
     }
 
-    /// The directed flow whose statistics count the packet: `key`, with the ports of a first fragment. Later
+    /// The directed flow whose statistics count the packet: `key`, always with ports, also those of a first fragment. Later
     /// fragments and protocols without ports have port 0. `None` unless `class` is `Ip`.
     #[inline]
     #[must_use]
@@ -132,7 +139,7 @@ impl Dissection {
         match self.class {
             FrameClass::Ip if self.tunnels == 0 => Some(self.outer),
             // The dissector does not enter fragments inside a tunnel.
-            FrameClass::Ip => Some(self.key),
+            FrameClass::Ip => Some(self.inner),
             _ => None,
         }
     }
@@ -164,11 +171,12 @@ impl Dissection {
             l3_offset: fast_path::ETHERNET,
             l4_offset,
             outer: key,
+            inner: key,
             inner_transport: true,
         }
     }
 
-    fn outermost(packet: &IpPacket<'_>, l3_offset: usize) -> Dissection {
+    fn outermost(packet: &IpPacket<'_>, l3_offset: usize, keys: TunnelKinds) -> Dissection {
         let mut dissection = Dissection {
             class: FrameClass::Ip,
             fragment: packet.fragment,
@@ -178,14 +186,21 @@ impl Dissection {
             outer: packet.flow,
             ..Dissection::default()
         };
-        dissection.take_key(packet, l3_offset);
+        dissection.take_key(packet, l3_offset, keys);
         dissection
     }
 
     /// The offsets fit: the headers skipped before a header are limited to a few kilobytes.
     #[allow(clippy::cast_possible_truncation)]
-    fn take_key(&mut self, packet: &IpPacket<'_>, l3_offset: usize) {
+    fn take_key(&mut self, packet: &IpPacket<'_>, l3_offset: usize, keys: TunnelKinds) {
         self.key = packet.key();
+        if !keys.is_empty()
+            && let Some(tunnel) = tunnel_id::of_packet(packet).filter(|of| keys.contains(of.kind))
+        {
+            self.key.src_port = (tunnel.id >> 16) as u16;
+            self.key.dst_port = tunnel.id as u16;
+        }
+        self.inner = packet.flow;
         self.inner_transport = packet.transport;
         self.l3_offset = l3_offset as u32;
         self.l4_offset = packet
@@ -226,11 +241,12 @@ pub fn dissect_by_walk(link: LinkType, frame: &[u8], options: DissectOptions) ->
         Ok(packet) => packet,
         Err(reason) => return Dissection::without_key(FrameClass::Malformed(reason)),
     };
-    let mut dissection = Dissection::outermost(&packet, offset);
+    let keys = options.key_tunnels;
+    let mut dissection = Dissection::outermost(&packet, offset, keys);
     while options.inner && dissection.tunnels < MAX_TUNNELS {
         let Some((inner, offset)) = inside(&packet) else { break };
         dissection.tunnels += 1;
-        dissection.take_key(&inner, offset);
+        dissection.take_key(&inner, offset, keys);
         packet = inner;
     }
     dissection

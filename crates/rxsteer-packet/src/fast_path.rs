@@ -1,12 +1,14 @@
 //! The fast path: it reads the most frequent kinds of frames with one bounds check and without a walk.
 //!
 //! These frames are Ethernet without a tag; IPv4 without options or IPv6 without extension headers; TCP or UDP
-//! with its whole header. They are not fragments, and not UDP when tunnels are to be entered. The full dissector
+//! with its whole header. They are not fragments, not UDP when tunnels are to be entered,
+//! and not UDP of a tunnel whose number belongs to the key. The full dissector
 //! must give the same result for every frame read here. All other frames are left to the full dissector (`None`),
 //! so this file contains only conditions.
 
 use crate::dissect::DissectOptions;
 use crate::ip::{TCP, UDP};
+use crate::tunnel_id::kind_of_ports;
 use rxsteer_core::{FlowKey, FlowWords};
 
 /// The length of an Ethernet header: the offset of the IP header on the fast path.
@@ -98,9 +100,14 @@ pub(crate) fn ipv4(frame: &[u8], options: DissectOptions) -> Option<FastIpv4> {
         // The transport header lies inside the packet, not in padding after it, and was captured.
         && total_length >= header_end
         && frame.len() >= ETHERNET as usize + header_end;
-    is_fast.then(|| FastIpv4 {
-        src: (u32::from_be_bytes([f[26], f[27], f[28], f[29]]), u16::from_be_bytes([f[34], f[35]])),
-        dst: (u32::from_be_bytes([f[30], f[31], f[32], f[33]]), u16::from_be_bytes([f[36], f[37]])),
+    let (src_port, dst_port) =
+        (u16::from_be_bytes([f[34], f[35]]), u16::from_be_bytes([f[36], f[37]]));
+    if !is_fast || may_have_id(protocol, src_port, dst_port, options) {
+        return None;
+    }
+    Some(FastIpv4 {
+        src: (u32::from_be_bytes([f[26], f[27], f[28], f[29]]), src_port),
+        dst: (u32::from_be_bytes([f[30], f[31], f[32], f[33]]), dst_port),
         protocol,
     })
 }
@@ -116,14 +123,24 @@ pub(crate) fn ipv6(frame: &[u8], options: DissectOptions) -> Option<FastIpv6<'_>
         && f[14] >> 4 == 6
         && payload_length >= header
         && frame.len() >= IPV6_TRANSPORT as usize + header;
-    if !is_fast {
+    let (src_port, dst_port) =
+        (u16::from_be_bytes([f[54], f[55]]), u16::from_be_bytes([f[56], f[57]]));
+    if !is_fast || may_have_id(protocol, src_port, dst_port, options) {
         return None;
     }
     Some(FastIpv6 {
-        src: (f[22..].first_chunk()?, u16::from_be_bytes([f[54], f[55]])),
-        dst: (f[38..].first_chunk()?, u16::from_be_bytes([f[56], f[57]])),
+        src: (f[22..].first_chunk()?, src_port),
+        dst: (f[38..].first_chunk()?, dst_port),
         protocol,
     })
+}
+
+/// Whether the number of a tunnel may belong to the key.
+#[inline(always)]
+fn may_have_id(protocol: u8, src_port: u16, dst_port: u16, options: DissectOptions) -> bool {
+    !options.key_tunnels.is_empty()
+        && protocol == UDP
+        && kind_of_ports(src_port, dst_port).is_some_and(|kind| options.key_tunnels.contains(kind))
 }
 
 /// The length of the transport header, if the fast path handles this transport.

@@ -31,6 +31,7 @@ mod ip;
 pub mod link;
 pub mod toeplitz;
 mod tunnel;
+pub mod tunnel_id;
 
 #[doc(hidden)]
 pub use dissect::dissect_by_walk;
@@ -40,3 +41,4 @@ pub use flow_of::{FlowOfFrame, flow_of, vlan};
 pub use hasher::{HashedFrame, Hasher};
 pub use link::LinkType;
 pub use toeplitz::{Toeplitz, ToeplitzError};
+pub use tunnel_id::{TunnelId, TunnelKind, TunnelKinds, TunnelKindsError, tunnel_id};

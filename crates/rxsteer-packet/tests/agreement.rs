@@ -5,7 +5,7 @@ mod frames;
 use frames::samples;
 use proptest::prelude::*;
 use rxsteer_packet::{
-    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, dissect,
+    DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, TunnelKinds, dissect,
     dissect_by_walk, flow_of,
 };
 
@@ -14,8 +14,11 @@ fn check(link: LinkType, frame: &[u8]) {
         Hasher::Symmetric(SymmetricHash::new(*b"a secret of ours")),
         Hasher::Toeplitz(Toeplitz::default()),
     ];
-    for inner in [false, true] {
-        let options = DissectOptions { inner };
+    for (inner, keys) in
+        [(false, 0), (true, 0), (false, 15), (true, 15), (false, frame.len() as u8)]
+    {
+        let key_tunnels = TunnelKinds::from_bits(keys);
+        let options = DissectOptions { inner, key_tunnels };
         let slow = dissect_by_walk(link, frame, options);
         assert_eq!(dissect(link, frame, options), slow);
         let fast = flow_of(link, frame, options);
@@ -57,7 +60,7 @@ fn what_follows_the_frame_in_memory_is_of_no_influence() {
         for length in 0..=frame.len() {
             let mut other = frame.clone();
             other[length..].fill(0xa5);
-            let options = DissectOptions { inner: true };
+            let options = DissectOptions { inner: true, ..DissectOptions::default() };
             assert_eq!(
                 dissect(link, &frame[..length], options),
                 dissect(link, &other[..length], options)

@@ -7,7 +7,7 @@ use rxsteer_core::FlowKey;
 use rxsteer_packet::{DissectOptions, Dissection, FrameClass, LinkType, Malformed, dissect};
 
 fn outer(link: LinkType, frame: &[u8]) -> Dissection {
-    dissect(link, frame, DissectOptions { inner: false })
+    dissect(link, frame, DissectOptions { inner: false, ..DissectOptions::default() })
 }
 
 fn ether(frame: &[u8]) -> Dissection {

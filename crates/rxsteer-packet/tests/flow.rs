@@ -4,10 +4,10 @@ mod frames;
 
 use frames::*;
 use rxsteer_core::FlowKey;
-use rxsteer_packet::{DissectOptions, LinkType, dissect, flow_of};
+use rxsteer_packet::{DissectOptions, LinkType, TunnelKinds, dissect, flow_of};
 
-const INNER: DissectOptions = DissectOptions { inner: true };
-const OUTER: DissectOptions = DissectOptions { inner: false };
+const INNER: DissectOptions = DissectOptions { inner: true, key_tunnels: TunnelKinds::ALL };
+const OUTER: DissectOptions = DissectOptions { inner: false, key_tunnels: TunnelKinds::NONE };
 
 /// The flow and TCP flags of an IP packet, checked on both paths.
 fn flow(packet: &[u8], options: DissectOptions) -> (FlowKey, Option<u8>) {

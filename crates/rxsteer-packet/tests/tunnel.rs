@@ -7,7 +7,7 @@ use rxsteer_core::FlowKey;
 use rxsteer_packet::{DissectOptions, Dissection, LinkType, dissect};
 
 fn inner(packet: &[u8]) -> Dissection {
-    dissect(LinkType::Raw, packet, DissectOptions { inner: true })
+    dissect(LinkType::Raw, packet, DissectOptions { inner: true, ..DissectOptions::default() })
 }
 
 /// Checks that the packet is a tunnel packet: its key is `key` when tunnels are entered, otherwise that of the

@@ -40,6 +40,7 @@ impl Server for Fake {
             sock_flow_entries: 1,
             rfs_namespaces: Some("own".to_owned()),
             inner: false,
+            key_tunnels: "none".to_owned(),
             flow_stats: true,
             order_guard: true,
         };

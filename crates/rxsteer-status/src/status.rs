@@ -169,10 +169,18 @@ pub struct SettingsShown {
     pub rfs_namespaces: Option<String>,
     /// Whether flows inside tunnels are steered.
     pub inner: bool,
+    /// The tunnels that are steered by their number: `none`, `all`, or names separated by commas.
+    #[serde(default = "none")]
+    pub key_tunnels: String,
     /// Whether flows are counted.
     pub flow_stats: bool,
     /// Whether the order guard is in use.
     pub order_guard: bool,
+}
+
+/// What an instance of a former version says of tunnels.
+fn none() -> String {
+    "none".to_owned()
 }
 
 /// All of them in one line.
@@ -197,6 +205,9 @@ impl fmt::Display for SettingsShown {
         }
         if let Some(buckets) = self.flow_limit {
             write!(f, ", flow limit {buckets}")?;
+        }
+        if self.key_tunnels != none() {
+            write!(f, ", tunnels {} by their number", self.key_tunnels)?;
         }
         for (holds, word) in [(self.shadow, "shadow"), (!self.order_guard, "WITHOUT ORDER GUARD")] {
             if holds {

@@ -95,7 +95,7 @@ pub fn sample() -> Status {
             "policy": "rfs+sparse", "mode": "native", "cpus": "0-1", "rps_maps": [], "else": "hash",
             "rfs_cpus": null, "offline": null, "queue_size": 2048, "flow_limit": null, "threads": "fifo:1",
             "shadow": false, "flow_cnt": 4096, "sock_flow_entries": 32768, "rfs_namespaces": "own",
-            "inner": true, "flow_stats": true, "order_guard": true,
+            "inner": true, "key_tunnels": "none", "flow_stats": true, "order_guard": true,
         },
         "interfaces": [{
             "name": "eth0", "ifindex": 2, "state": "steered", "why": null, "flow_tables": 1,

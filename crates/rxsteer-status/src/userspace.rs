@@ -12,6 +12,7 @@ use crate::Delay;
 use crate::status::{Counts, CpuStatus, Drops, RxShown, SettingsShown, ThreadShown};
 use rxsteer_core::counters::{LiveCounter, SteerCounter};
 use rxsteer_core::{DropReason, Drops as DropsByReason};
+use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::{Control, Receiver, RxProgress, WorkerProgress};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -82,9 +83,10 @@ impl Watched {
         Look { sent, done }
     }
 
-    /// What packets are steered by now. `mode` is how they come; `inner` and `flow_stats` as in [`SettingsShown`].
+    /// What packets are steered by now. `mode` is how they come; `dissect` says how far frames are looked into;
+    /// `flow_stats` as in [`SettingsShown`].
     #[must_use]
-    pub fn settings(&self, mode: &str, inner: bool, flow_stats: bool) -> SettingsShown {
+    pub fn settings(&self, mode: &str, dissect: DissectOptions, flow_stats: bool) -> SettingsShown {
         let (config, max_backlog) = self.control.settings();
         let maps = config.rps_maps.iter().map(|(queue, cpus)| format!("{queue}={cpus}"));
         SettingsShown {
@@ -102,7 +104,8 @@ impl Watched {
             flow_cnt: config.flow_cnt().next_power_of_two(),
             sock_flow_entries: config.sock_flow_entries.next_power_of_two(),
             rfs_namespaces: None,
-            inner,
+            inner: dissect.inner,
+            key_tunnels: dissect.key_tunnels.to_string(),
             flow_stats,
             order_guard: true,
         }

@@ -1,8 +1,10 @@
 use super::*;
 use rxsteer_user::core::Policy;
-use rxsteer_user::packet::LinkType;
+use rxsteer_user::packet::{DissectOptions, LinkType, TunnelKinds};
 use rxsteer_user::{FrameInfo, OnFull, PacketList, Pipeline, PipelineConfig};
 use std::sync::Barrier;
+
+const INNER: DissectOptions = DissectOptions { inner: true, key_tunnels: TunnelKinds::NONE };
 
 /// A UDP frame; each number is a different flow.
 fn frame(number: u8) -> Vec<u8> {
@@ -99,7 +101,7 @@ fn settings_are_those_that_hold_now() {
     let config = PipelineConfig::new(Policy::Rps, "0-1".parse().unwrap());
     let (pipeline, receivers) = Pipeline::start(&config, |_| |_: &PacketList<'_>| {}).unwrap();
     let watched = Watched::new(&receivers, pipeline.control());
-    let settings = watched.settings("packet", true, false);
+    let settings = watched.settings("packet", INNER, false);
     assert_eq!(
         (&settings.policy[..], &settings.mode[..], watched.is_guarded()),
         ("rps", "packet", false)
@@ -108,7 +110,7 @@ fn settings_are_those_that_hold_now() {
         rxsteer_user::SteerChange { policy: Some("sparse".parse().unwrap()), ..Default::default() };
     pipeline.control().change(&change).unwrap();
     assert_eq!(
-        (&watched.settings("packet", true, false).policy[..], watched.is_guarded()),
+        (&watched.settings("packet", INNER, false).policy[..], watched.is_guarded()),
         ("sparse", true)
     );
     drop(receivers);

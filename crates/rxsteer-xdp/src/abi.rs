@@ -16,6 +16,7 @@ use rxsteer_core::{
     sparse,
 };
 use rxsteer_packet::HashWords;
+use rxsteer_packet::{TunnelKind, TunnelKinds};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::offset_of;
@@ -45,8 +46,8 @@ pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 
 use skeleton::types::{
     steer_cpu_bits as cpu_bits, steer_device_flags as device_flags, steer_limits as limits,
-    steer_policy as policies, steer_rule as rules, steer_slot_bits as slot_bits,
-    steer_vlan_bits as vlan_bits,
+    steer_options as parser, steer_policy as policies, steer_rule as rules,
+    steer_slot_bits as slot_bits, steer_vlan_bits as vlan_bits,
 };
 
 /// A 16-bit number of the header.
@@ -77,6 +78,8 @@ pub(crate) const NO_CPU: u16 = short(limits::STEER_NO_CPU.0);
 pub(crate) const WAYS: u32 = limits::STEER_WAYS.0;
 /// Sparse slots of a CPU in the table.
 pub(crate) const SPARSE_ROW: u32 = limits::STEER_SPARSE_ROW.0;
+/// The parser's option to enter tunnels.
+pub(crate) const PARSE_INNER: u8 = parser::STEER_INNER.0 as u8;
 /// The logarithm of the number of sets of flows without a sparse slot.
 pub(crate) const SETS_LOG: u32 = limits::STEER_SETS_LOG.0;
 /// In a list of CPUs plus one: several CPUs that are counted together.
@@ -133,6 +136,11 @@ const _: () = {
     assert!(NO_CPU == CpuId::NONE.get() && MAX_CPUS <= CpuId::MAX.get());
     assert!(limits::STEER_MAX_LOOPS.0 == sparse::MAX_LOOPS as u32);
     assert!(limits::STEER_MAX_LOOPS.0 <= SPARSE_ROW);
+    assert!(parser::STEER_KEY_ESP.0 == TunnelKind::Esp as u32);
+    assert!(parser::STEER_KEY_GTP.0 == TunnelKind::Gtp as u32);
+    assert!(parser::STEER_KEY_L2TP.0 == TunnelKind::L2tp as u32);
+    assert!(parser::STEER_KEY_WIREGUARD.0 == TunnelKind::Wireguard as u32);
+    assert!(parser::STEER_KEYS.0 == TunnelKinds::ALL.bits() as u32);
     assert!(limits::STEER_SETS_LOG.0 == admission::SETS_LOG);
     assert!(limits::STEER_PACKETS_SHIFT.0 == admission::PACKETS_SHIFT);
     assert!(limits::STEER_HYSTERESIS.0 == order::HYSTERESIS);

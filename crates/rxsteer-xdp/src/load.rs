@@ -5,7 +5,7 @@ use crate::abi::{
     self, Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, MAX_BUCKETS, MAX_CPUS, Mode,
     OpenSteerSkel, SETS_LOG, SPARSE_ROW, SteerSkel, SteerSkelBuilder, WAYS,
 };
-use crate::abi::{steer_bucket, steer_counters, steer_pair, steer_ring, steer_row};
+use crate::abi::{PARSE_INNER, steer_bucket, steer_counters, steer_pair, steer_ring, steer_row};
 use crate::flows::Lines;
 use crate::grace::Grace;
 use crate::libbpf_log::{self, Refusal};
@@ -160,7 +160,8 @@ pub(crate) fn open(
         rodata.steer_devices_max = sizes.interfaces;
         rodata.steer_limit_lines = sizes.limit_lines;
         rodata.steer_rfs_namespace = setup.rfs_namespace.unwrap_or(0);
-        rodata.steer_inner = u8::from(setup.inner);
+        let inner = if setup.inner { PARSE_INNER } else { 0 };
+        rodata.steer_parse_options = inner | setup.key_tunnels.bits();
         rodata.steer_flow_stats = u8::from(setup.flow_stats);
         rodata.steer_generic = u8::from(setup.mode == Mode::Generic);
         rodata.steer_words = abi::hash_words(hash.words());

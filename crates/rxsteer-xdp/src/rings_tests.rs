@@ -18,6 +18,7 @@ pub(crate) fn setup() -> Setup {
         rfs_namespace: None,
         secret: [0; 16],
         inner: false,
+        key_tunnels: Default::default(),
         flow_stats: false,
         hz: None,
         drop_on_arrival: false,

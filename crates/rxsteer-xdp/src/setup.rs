@@ -7,6 +7,7 @@ pub use rxsteer_core::limits::{
     MAX_KERNEL_FLOW_LIMIT_BUCKETS as MAX_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE,
 };
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};
+use rxsteer_packet::TunnelKinds;
 use thiserror::Error;
 
 /// The default size of a CPU's ring in packets, as in the kernel's own samples.
@@ -39,6 +40,8 @@ pub struct Setup {
     pub secret: [u8; 16],
     /// Whether the parser enters tunnels.
     pub inner: bool,
+    /// The tunnels that are steered by their number instead of their ports.
+    pub key_tunnels: TunnelKinds,
     /// Whether packets and bytes are counted for each flow.
     pub flow_stats: bool,
     /// Whether records are made of all flows ([`Path::recorder`](crate::Path::recorder)): there is room for more flows

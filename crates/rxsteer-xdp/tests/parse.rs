@@ -5,9 +5,9 @@
 
 use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use rxsteer_bpf_native::{Frames, Oracle, Packet, parse};
+use rxsteer_bpf_native::{Frames, Oracle, Packet, parse, parse_options};
 use rxsteer_core::FlowKey;
-use rxsteer_packet::{DissectOptions, HashWords};
+use rxsteer_packet::{DissectOptions, HashWords, TunnelKinds};
 use rxsteer_xdp::testing::loaded;
 use rxsteer_xdp::testing::parse::{ParseTestSkel, ParseTestSkelBuilder, types};
 use std::mem::MaybeUninit;
@@ -32,7 +32,8 @@ fn words_of(words: &HashWords) -> types::steer_hash_words {
 }
 
 fn run(skeleton: &mut ParseTestSkel<'_>, frame: &[u8], options: DissectOptions) -> Packet {
-    skeleton.maps.bss_data.as_mut().expect("it has globals").inner = u32::from(options.inner);
+    skeleton.maps.bss_data.as_mut().expect("it has globals").options =
+        parse_options(options) as u32;
     let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
     skeleton.progs.parse.test_run(input).expect("the program runs");
     let result = &skeleton.maps.bss_data.as_ref().expect("it has globals").result;
@@ -90,7 +91,7 @@ fn headers_beyond_the_first_page() {
         frame.resize(frame.len() + 2046, 1);
     }
     frame.extend([0x9c, 0x40, 1, 0xbb, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x12, 0, 0, 0, 0, 0, 0]);
-    let options = DissectOptions { inner: false };
+    let options = DissectOptions { inner: false, ..DissectOptions::default() };
     let packet = run(&mut skeleton, &frame, options);
     oracle.check(&frame, options, &packet);
     assert_eq!((packet.key.src_port, packet.key.dst_port, packet.tcp_flags), (40_000, 443, 0x12));
@@ -110,7 +111,8 @@ fn random_frames_in_the_kernel() {
             if frame.len() < SHORTEST {
                 continue;
             }
-            let options = DissectOptions { inner: seed >= 2 };
+            let key_tunnels = TunnelKinds::from_bits(frame.len() as u8);
+            let options = DissectOptions { inner: seed >= 2, key_tunnels };
             let in_kernel = run(&mut skeleton, &frame, options);
             let native = parse(&frame, frame.len(), options, oracle.words());
             assert_eq!(in_kernel, native, "{options:?} {frame:02x?}");

@@ -4,6 +4,7 @@
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
 #![cfg(feature = "bpf")]
 
+use rxsteer_packet::TunnelKinds;
 use rxsteer_xdp::testing::{Verified, loaded, verify};
 use rxsteer_xdp::{Mode, Setup};
 
@@ -25,6 +26,7 @@ fn no_program_takes_the_verifier_long() {
             rfs_namespace: Some(4_026_531_840),
             secret: [7; 16],
             inner,
+            key_tunnels: TunnelKinds::ALL,
             flow_stats,
             hz: None,
             drop_on_arrival: false,

@@ -1,7 +1,7 @@
 //! What a receive path is made of, and how it is started.
 
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy};
-use rxsteer_packet::Hasher;
+use rxsteer_packet::{Hasher, TunnelKinds};
 use rxsteer_user::source::Source;
 use rxsteer_user::{
     Handler, OnFull, Pipeline, PipelineConfig, PipelineError, Receiver, Report, Speed, SteerChange,
@@ -101,6 +101,13 @@ impl PipelineBuilder {
     /// are two tunnel ends, which would put all that it carries on one CPU.
     pub fn look_into_tunnels(mut self, inner: bool) -> PipelineBuilder {
         self.config.dissect.inner = inner;
+        self
+    }
+
+    /// The tunnels whose number takes the place of the ports in the key, where their inside is not looked at; the default
+    /// is none. Each direction of such a tunnel has a number of its own.
+    pub fn key_tunnels(mut self, kinds: TunnelKinds) -> PipelineBuilder {
+        self.config.dissect.key_tunnels = kinds;
         self
     }
 

@@ -90,11 +90,11 @@ pub use builder::PipelineBuilder;
 pub use hdrhistogram::Histogram;
 pub use rxsteer_core::{
     ConfigError, CpuId, CpuSet, CpuSetError, DropReason, Drops, Fallback, FlowHash, FlowKey,
-    Policy, PolicyError, SteerCounts,
+    Policy, PolicyError, Slots, SteerCounts,
 };
 pub use rxsteer_packet::{
     Dissection, FlowOfFrame, FrameClass, Hasher, LinkType, Malformed, SymmetricHash, Toeplitz,
-    ToeplitzError,
+    ToeplitzError, TunnelKinds, TunnelKindsError,
 };
 pub use rxsteer_user::sys::{allowed_cpus, current_cpu};
 pub use rxsteer_user::{

@@ -183,7 +183,8 @@ impl Frames {
     }
 
     fn tunnel(&mut self, depth: usize) -> (u8, Vec<u8>) {
-        match self.rng.random_range(0..7) {
+        match self.rng.random_range(0..8) {
+            7 => self.numbered(),
             0 => (4, self.ipv4(depth)),
             1 => (41, self.ipv6(depth)),
             2 => (47, self.gre(depth)),
@@ -214,6 +215,41 @@ impl Frames {
         (17, [&start[..], &port.to_be_bytes(), &[0; 4], payload].concat())
     }
 
+    /// A packet of a tunnel that the parser does not enter, mostly with a number; sometimes cut short.
+    fn numbered(&mut self) -> (u8, Vec<u8>) {
+        let number: [u8; 4] = if self.one_in(8) { [0; 4] } else { self.rng.random() };
+        let (port, start) = match self.rng.random_range(0..5) {
+            0 => (0, number.to_vec()),
+            1 => (4500, number.to_vec()),
+            2 => {
+                let flags = [
+                    self.rng.random::<u8>() & 0x80,
+                    *[2, 3, 3].choose(&mut self.rng).unwrap_or(&3),
+                ];
+                (1701, [&flags[..], &[0, 0], &number].concat())
+            }
+            _ => {
+                let kind = self.rng.random_range(1..7).min(4);
+                let reserved = u8::from(self.one_in(12));
+                (51820, [&[kind, reserved, 0, 0][..], &number].concat())
+            }
+        };
+        let mut payload = [start, self.bytes(40)].concat();
+        if self.one_in(10) {
+            payload.truncate(self.rng.random_range(0..9));
+        }
+        if port == 0 {
+            return (if self.one_in(2) { 50 } else { 115 }, payload);
+        }
+        let (protocol, mut packet) = self.udp(port, &payload);
+        if self.one_in(2) {
+            // From the port instead.
+            let (src, dst) = packet.split_at_mut(2);
+            src.swap_with_slice(&mut dst[..2]);
+        }
+        (protocol, packet)
+    }
+
     fn inner(&mut self, depth: usize) -> (u16, Vec<u8>) {
         if self.one_in(3) { (0x6558, self.ethernet(depth)) } else { self.network(depth) }
     }
@@ -234,8 +270,9 @@ impl Frames {
 
     fn gtp(&mut self, depth: usize) -> Vec<u8> {
         let flags = 0x30 | self.rng.random_range(0..8_u8);
-        let message = if self.one_in(12) { 1 } else { 255 };
-        let mut packet = vec![flags, message, 0, 0, 0, 0, 0, 1];
+        let message =
+            if self.one_in(6) { *[1, 26, 254].choose(&mut self.rng).unwrap_or(&1) } else { 255 };
+        let mut packet = vec![flags, message, 0, 0, 0, 0, 0, u8::from(!self.one_in(12))];
         if flags & 7 != 0 {
             let extensions = if self.one_in(2) { self.rng.random_range(0..6) } else { 0 };
             packet.extend([0, 1, 0, u8::from(extensions > 0) * 0x85]);

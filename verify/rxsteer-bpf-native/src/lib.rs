@@ -13,7 +13,7 @@ mod frames;
 mod oracle;
 
 pub use ffi::delay;
-pub use ffi::parse::{Class, Packet, hash, parse};
+pub use ffi::parse::{Class, Packet, hash, parse, parse_options};
 pub use ffi::policy;
 pub use ffi::seq;
 pub use frames::Frames;

@@ -2,7 +2,8 @@
 
 use crate::{Class, Packet, abi, hash, parse};
 use rxsteer_packet::{
-    DissectOptions, FrameClass, HashWords, LinkType, SymmetricHash, dissect_by_walk, vlan,
+    DissectOptions, FrameClass, HashWords, LinkType, SymmetricHash, TunnelKinds, dissect_by_walk,
+    vlan,
 };
 
 /// Compares the C parser with `rxsteer-packet`, for the hash with one secret.
@@ -63,8 +64,12 @@ impl Oracle {
     ///
     /// If anything is not right.
     pub fn check_native_in_part(&self, frame: &[u8], linear: usize) {
-        for inner in [false, true] {
-            let options = DissectOptions { inner };
+        // Each option alone, and some together.
+        for (inner, keys) in
+            [(false, 0), (true, 0), (false, 15), (true, 15), (false, frame.len() as u8)]
+        {
+            let key_tunnels = TunnelKinds::from_bits(keys);
+            let options = DissectOptions { inner, key_tunnels };
             let packet = parse(frame, linear, options, self.words());
             self.check(frame, options, &packet);
             let walked = parse(frame, 0, options, self.words());

@@ -30,7 +30,7 @@ static int native_load(const struct native_frame *frame, unsigned int offset, vo
 
 /* `in_place` is a second copy of the first `linear` bytes of the frame. */
 void native_parse(const unsigned char *bytes, unsigned int length, unsigned char *in_place,
-		  unsigned int linear, int inner, const struct steer_hash_words *words,
+		  unsigned int linear, int options, const struct steer_hash_words *words,
 		  struct steer_packet *packet)
 {
 	struct native_frame frame = {
@@ -40,7 +40,7 @@ void native_parse(const unsigned char *bytes, unsigned int length, unsigned char
 		.linear = linear,
 	};
 
-	steer_parse(&frame, inner, words, packet);
+	steer_parse(&frame, options, words, packet);
 }
 
 unsigned int native_is_reversed(const struct steer_packet *packet)

@@ -107,13 +107,18 @@ proptest! {
 /// The random frames contain enough of each kind for the comparison to be meaningful.
 #[test]
 fn random_frames_are_of_every_kind() {
-    use rxsteer_packet::{DissectOptions, FrameClass, dissect};
+    use rxsteer_packet::{DissectOptions, FrameClass, dissect, tunnel_id};
     let mut frames = Frames::new(5, true);
     let (mut tunnels, mut fragments, mut cut, mut classes) = ([0; 5], 0, 0, [0; 3]);
+    let mut numbered = std::collections::HashMap::<_, u32>::new();
     let mut protocols = std::collections::HashMap::<_, u32>::new();
     for _ in 0..50_000 {
-        let found =
-            dissect(LinkType::Ethernet, &frames.next_frame(), DissectOptions { inner: true });
+        let frame = frames.next_frame();
+        if let Some(tunnel) = tunnel_id(LinkType::Ethernet, &frame) {
+            *numbered.entry(tunnel.kind).or_default() += 1;
+        }
+        let options = DissectOptions { inner: true, ..DissectOptions::default() };
+        let found = dissect(LinkType::Ethernet, &frame, options);
         tunnels[usize::from(found.tunnels)] += 1;
         fragments += u32::from(found.fragment);
         cut += u32::from(found.transport_truncated);
@@ -125,6 +130,7 @@ fn random_frames_are_of_every_kind() {
         *protocols.entry((found.key.ip_version, found.key.protocol)).or_default() += 1;
     }
     assert!(tunnels.iter().all(|&count| count > 300), "{tunnels:?}");
+    assert!(numbered.len() == 6 && numbered.values().all(|&count| count > 100), "{numbered:?}");
     assert!(fragments > 500 && cut > 500, "{fragments} {cut}");
     assert!(classes.iter().all(|&count| count > 500), "{classes:?}");
     for version in [4, 6] {

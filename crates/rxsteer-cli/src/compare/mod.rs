@@ -221,7 +221,7 @@ fn config(policy: Policy, cpus: &CpuSet, input: &Input<'_>, inner: bool) -> Pipe
     config.check_order = true;
     // The spread is compared, which is the same on any host, not the speed of this one.
     config.pin = false;
-    config.dissect = DissectOptions { inner };
+    config.dissect = DissectOptions { inner, ..DissectOptions::default() };
     config
 }
 

@@ -127,7 +127,7 @@ fn explain_frame(
         RxQueues::Single | RxQueues::PerFile => 1,
     };
     let mut setup = Setup::new(args, steer, queues)?;
-    let options = DissectOptions { inner: steer.flows.inner() };
+    let options = steer.dissect();
     let mut block = Block::new();
     let mut clock = PacketClock::default();
     let mut seen = 0;

@@ -59,6 +59,10 @@ pub(crate) fn expressed(
         "--inner is left out: the kernel looks into IPIP and GRE, not into VXLAN, Geneve or GTP-U",
     );
     differs(
+        !fixed.tunnels.kinds().is_empty(),
+        "--key-tunnels is left out: the kernel hashes ESP, GTP-U, L2TP and WireGuard by addresses and ports",
+    );
+    differs(
         fixed.tables.flow_cnt.is_some() || fixed.tables.sock_flow_entries.is_some(),
         "table sizes are left out: those of the kernel's documentation are set",
     );
@@ -157,6 +161,8 @@ mod tests {
             "--rfs-cpus",
             "0-1",
             "--inner",
+            "--key-tunnels",
+            "esp",
             "--flow-cnt",
             "4096",
             "--queue-size",
@@ -169,6 +175,7 @@ mod tests {
             "else=local",
             "rfs-cpus",
             "--inner",
+            "--key-tunnels",
             "sizes",
             "queue-size",
             "threads",

@@ -87,7 +87,7 @@ pub(crate) struct LiveArgs {
     /// Steer by the kernel's hash of each packet, the NIC's where it gives one
     ///
     /// The two directions of a connection can then go to different CPUs.
-    #[arg(long, help_heading = "Receiving", conflicts_with_all = ["hash", "hash_seed", "inner"])]
+    #[arg(long, help_heading = "Receiving", conflicts_with_all = ["hash", "hash_seed", "inner", "key_tunnels"])]
     pub(crate) nic_hash: bool,
 
     /// Copy packets out of the ring, for handlers that keep them long

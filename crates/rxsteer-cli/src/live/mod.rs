@@ -163,7 +163,7 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
     About {
         command: Command::Live,
         mode: way.name(),
-        inner: config.dissect.inner,
+        dissect: config.dissect,
         origins: named.iter().map(origin).collect(),
         flows,
     }
@@ -203,6 +203,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "rx_queues": config.rx_queues,
         "max_backlog": config.max_backlog,
         "inner": config.dissect.inner,
+        "key_tunnels": config.dissect.key_tunnels.to_string(),
         "duration_ns": args.duration.map(|duration| duration.as_nanos() as u64),
         "count": args.count,
         "filter": args.filter,

@@ -5,7 +5,7 @@ use crate::events_out::EventsArg;
 use crate::listen::Listen;
 use crate::record_args::RunRecordArgs;
 use crate::settings_file;
-use crate::steer_args::FlowSettings;
+use crate::steer_args::{FlowSettings, TunnelKeys};
 use crate::words::whole;
 use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_settings::words;
@@ -151,6 +151,9 @@ pub(crate) struct FixedSettings {
 
     #[command(flatten)]
     pub(crate) flows: FlowSettings,
+
+    #[command(flatten)]
+    pub(crate) tunnels: TunnelKeys,
 
     /// Do not count flows' packets and bytes
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,

@@ -16,6 +16,7 @@ use rxsteer_host::{Host, Link, Pattern};
 use rxsteer_status::protocol::{Answer, Changed};
 use rxsteer_status::{Event, EventKind, EventLog, Happened, RxShown, SettingsShown, State};
 use rxsteer_user::core::{CpuSet, ThreadClass};
+use rxsteer_user::packet::TunnelKinds;
 use rxsteer_xdp::{Latest, Settings};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(crate) struct Fixed {
     /// Kernel memory of the BPF maps in bytes, if the kernel reports it.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) inner: bool,
+    pub(crate) key_tunnels: TunnelKinds,
     pub(crate) flow_stats: bool,
     pub(crate) begun: Instant,
     /// Why this host refuses a scheduling class, if it does.
@@ -379,6 +381,7 @@ impl<P: Datapath> Instance<P> {
             sock_flow_entries: self.fixed.sock_flow_entries,
             rfs_namespaces: Some(self.fixed.rfs_namespaces.name().to_owned()),
             inner: self.fixed.inner,
+            key_tunnels: self.fixed.key_tunnels.to_string(),
             flow_stats: self.fixed.flow_stats,
             order_guard: !without_guard,
         }

@@ -176,6 +176,7 @@ pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
         rfs_namespaces: RfsNamespaces::Own,
         memory_bytes: None,
         inner: false,
+        key_tunnels: Default::default(),
         flow_stats: true,
         begun: Instant::now(),
         rx_queues: |link| link.max_rx_queues.unwrap_or(1) as u16,

@@ -66,6 +66,7 @@ impl Reload {
             ("rfs-namespaces", begun.rfs_namespaces() == fixed.rfs_namespaces()),
             ("hash-seed", begun.flows.hash_seed == fixed.flows.hash_seed),
             ("inner", begun.flows.inner() == fixed.flows.inner()),
+            ("key-tunnels", begun.tunnels.kinds() == fixed.tunnels.kinds()),
             ("no-flow-stats", begun.flow_stats() == fixed.flow_stats()),
             ("listen", begun.listen.listen == fixed.listen.listen),
             ("listen-token-file", begun.listen.listen_token_file == fixed.listen.listen_token_file),

@@ -160,7 +160,7 @@ impl FromArgs {
         let mut into = Into {
             recording: Recording::new(self.from_packets),
             hasher: Hasher::Symmetric(SymmetricHash::new(secret.to_be_bytes())),
-            options: DissectOptions { inner: self.from_inner },
+            options: DissectOptions { inner: self.from_inner, ..DissectOptions::default() },
             issues: Vec::new(),
             skipped: 0,
         };

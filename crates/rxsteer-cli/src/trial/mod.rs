@@ -12,6 +12,7 @@ use crate::run::privileges::raise_memory_limit;
 use rxsteer_host::cpus::HIGHEST;
 use rxsteer_host::{Btf, Host, Trial};
 use rxsteer_user::core::CpuSet;
+use rxsteer_user::packet::TunnelKinds;
 use rxsteer_xdp::{LoadError, Mode, Setup, try_to_load};
 
 /// Whether the kernel accepts the programs, and a process without capabilities may use them.
@@ -66,6 +67,7 @@ fn setup(host: &Host, mode: Mode) -> Option<Setup> {
         sock_flow_entries: 16,
         secret: *b"tried, then gone",
         inner: true,
+        key_tunnels: TunnelKinds::ALL,
         flow_stats: true,
         hz: host.hz,
         rfs_namespace: None,

@@ -12,6 +12,7 @@ use rxsteer_status::protocol::{Answer, Request};
 use rxsteer_status::registry::{self, Registered};
 use rxsteer_status::userspace::Watched;
 use rxsteer_status::{Command, client};
+use rxsteer_user::packet::DissectOptions;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -42,7 +43,7 @@ pub(crate) struct About {
     pub(crate) command: Command,
     /// As in [`rxsteer_status::SettingsShown`].
     pub(crate) mode: &'static str,
-    pub(crate) inner: bool,
+    pub(crate) dissect: DissectOptions,
     pub(crate) origins: Vec<Origin>,
     /// The flows that are counted, if any are.
     pub(crate) flows: Option<LiveFlows>,

@@ -14,7 +14,7 @@ impl Answers {
         let about = &self.about;
         let guarded = self.watched.is_guarded();
         let flow_stats = about.flows.is_some();
-        let settings = self.watched.settings(about.mode, about.inner, flow_stats);
+        let settings = self.watched.settings(about.mode, about.dissect, flow_stats);
         let links = match about.origins.iter().any(|origin| origin.ifindex.is_some()) {
             true => rxsteer_host::links().ok(),
             false => None,

@@ -5,7 +5,7 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 struct steer_hash_words hash_words;
-__u32 inner;
+__u32 options;
 struct steer_packet result;
 
 SEC("xdp.frags")
@@ -13,7 +13,7 @@ int parse(struct xdp_md *ctx)
 {
 	struct steer_packet packet = {};
 
-	steer_parse(ctx, inner, &hash_words, &packet);
+	steer_parse(ctx, options, &hash_words, &packet);
 	result = packet;
 	return XDP_PASS;
 }

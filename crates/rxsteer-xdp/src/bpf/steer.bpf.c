@@ -82,7 +82,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	int verdict;
 
 	/* The hash is computed first, since everything else depends on it. */
-	hash = steer_parse(ctx, steer_inner, steer_hash_key(), &packet);
+	hash = steer_parse(ctx, steer_parse_options, steer_hash_key(), &packet);
 	rx_cpu = STEER_RX_CPU();
 	ifindex = STEER_IFINDEX(ctx);
 	packet.ifindex = ifindex;

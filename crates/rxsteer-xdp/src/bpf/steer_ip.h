@@ -105,11 +105,45 @@ static __always_inline __u32 steer_at_extension(struct steer_walk *walk)
 	return STEER_AT_EXTENSION;
 }
 
+/* The number of the tunnel that the packet belongs to, if it is of a kind that the options name; otherwise 0. What is
+ * a tunnel, and what is not, stands in rxsteer-packet/src/tunnel_id.rs. `has_header`: the packet contains its whole UDP
+ * header. */
+static __always_inline __u32 steer_tunnel_number(struct steer_walk *walk, __u32 ports, __u32 has_header)
+{
+	__u32 header[2], kind;
+
+	if (walk->protocol == STEER_ESP || walk->protocol == STEER_L2TP) {
+		kind = walk->protocol == STEER_ESP ? STEER_KEY_ESP : STEER_KEY_L2TP;
+		if (!(walk->options & kind) || STEER_READ(walk, walk->offset, header, 4))
+			return 0;
+		return __builtin_bswap32(header[0]);
+	}
+	if (walk->protocol != STEER_UDP || !has_header)
+		return 0;
+	kind = steer_kind_of_ports(ports) & walk->options;
+	/* All of them have 8 bytes and more behind the UDP header. */
+	if (!kind || STEER_READ(walk, walk->offset + 8, header, 8))
+		return 0;
+	switch (kind) {
+	case STEER_KEY_ESP:
+		return __builtin_bswap32(header[0]);
+	case STEER_KEY_GTP:
+		/* Version 1; a G-PDU or an end marker. */
+		return (header[0] & 0xf0) == 0x30 && (header[0] >> 8 & 0xff) >= 254 ? __builtin_bswap32(header[1]) : 0;
+	case STEER_KEY_L2TP:
+		/* Data of version 3. */
+		return (header[0] & 0x0f80) == 0x0300 ? __builtin_bswap32(header[1]) : 0;
+	case STEER_KEY_WIREGUARD:
+		return header[0] == 4 ? header[1] : 0;
+	}
+	return 0;
+}
+
 /* Takes the packet; `offset` is where its transport header begins, whether or not the walk reached it (`reached`). A
  * truncated header is not used, even if its ports are complete. */
 static __always_inline __u32 steer_at_transport(struct steer_walk *walk, int reached)
 {
-	__u32 length = 0, ports = walk->zero, tcp_flags = walk->zero;
+	__u32 length = 0, ports = walk->zero, tcp_flags = walk->zero, number;
 	__u8 protocol = walk->protocol;
 
 	if (walk->taken && walk->fragment)
@@ -133,10 +167,15 @@ static __always_inline __u32 steer_at_transport(struct steer_walk *walk, int rea
 	walk->rest = steer_rest(ports, protocol, walk->ip_version);
 	walk->key_rest = walk->rest;
 	/* All fragments of a datagram share a key of the fields that the later fragments also have. */
+	if (walk->options & STEER_KEYS && reached && !walk->fragment) {
+		number = steer_tunnel_number(walk, ports, length);
+		if (number)
+			walk->key_rest = steer_rest(number, protocol, walk->ip_version);
+	}
 	if (walk->fragment)
 		walk->key_rest = steer_rest(0, walk->fragment_protocol, walk->ip_version);
 	walk->taken++;
-	if (!reached || !walk->inner || walk->fragment || walk->taken > STEER_MAX_TUNNELS)
+	if (!reached || !(walk->options & STEER_INNER) || walk->fragment || walk->taken > STEER_MAX_TUNNELS)
 		return STEER_AT_END;
 	return STEER_AT_TUNNEL;
 }

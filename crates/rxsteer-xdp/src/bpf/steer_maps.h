@@ -28,8 +28,8 @@ const volatile __u32 steer_chains_log = 4;
 const volatile __u32 steer_devices_max = 1;
 /* Lines of 64 flow-limit counts for each RX CPU. */
 const volatile __u32 steer_limit_lines = 1;
-/* Whether the parser enters tunnels. */
-const volatile __u8 steer_inner = 0;
+/* Options of the parser: bits of enum steer_options. */
+const volatile __u8 steer_parse_options = 0;
 /* Only sockets of the network namespace with this inode number set desired CPUs; 0: sockets of all namespaces. */
 const volatile __u32 steer_rfs_namespace = 0;
 /* Whether packets and bytes are counted for each flow. */
@@ -44,6 +44,7 @@ const volatile struct steer_hash_words steer_words = {};
  * this. */
 const volatile struct steer_enums {
 	enum steer_limits limits;
+	enum steer_options options;
 	enum steer_policy policy;
 	enum steer_rule rule;
 	enum steer_cpu_bits cpu_bits;

@@ -101,16 +101,48 @@ enum steer_protocols {
 	STEER_ESP = 50,
 	STEER_AUTHENTICATION = 51,
 	STEER_ICMPV6 = 58,
+	STEER_L2TP = 115,
 	STEER_SCTP = 132,
 };
 
-/* Destination ports of tunnels. */
+/* Destination ports of tunnels; those of L2TP, ESP and WireGuard at either end. */
 enum steer_tunnel_ports {
+	STEER_L2TP_PORT = 1701,
 	STEER_GTP_U = 2152,
 	STEER_VXLAN = 4789,
+	STEER_ESP_PORT = 4500,
 	STEER_GENEVE = 6081,
 	STEER_VXLAN_LINUX = 8472,
+	STEER_WIREGUARD_PORT = 51820,
 };
+
+/* The kind of tunnel that UDP between these ports may be, of enum steer_options; 0: of none that has a key. */
+static __always_inline __u32 steer_kind_of_ports(__u32 ports)
+{
+	switch ((__u16)ports) {
+	case STEER_GTP_U:
+		return STEER_KEY_GTP;
+	case STEER_ESP_PORT:
+		return STEER_KEY_ESP;
+	case STEER_L2TP_PORT:
+		return STEER_KEY_L2TP;
+	case STEER_WIREGUARD_PORT:
+		return STEER_KEY_WIREGUARD;
+	case STEER_VXLAN:
+	case STEER_VXLAN_LINUX:
+	case STEER_GENEVE:
+		return 0;
+	}
+	switch (ports >> 16) {
+	case STEER_ESP_PORT:
+		return STEER_KEY_ESP;
+	case STEER_L2TP_PORT:
+		return STEER_KEY_L2TP;
+	case STEER_WIREGUARD_PORT:
+		return STEER_KEY_WIREGUARD;
+	}
+	return 0;
+}
 
 /* Bits of the fragment field of an IPv4 header. */
 enum steer_fragment { STEER_FRAGMENT_OFFSET = 0x1fff, STEER_MORE_FRAGMENTS = 0x2000 };
@@ -136,28 +168,34 @@ static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u
 
 #include "steer_walk.h"
 
-/* Whether UDP to this port is a tunnel that the parser enters. */
-static __always_inline int steer_tunnel_port(__u16 port)
+/* Whether UDP between these ports may be a tunnel that the parser enters, or whose number belongs to the key. */
+static __always_inline int steer_is_for_walk(__u32 ports, int options)
 {
-	return port == STEER_VXLAN || port == STEER_VXLAN_LINUX || port == STEER_GENEVE ||
-	       port == STEER_GTP_U;
+	__u16 port = ports;
+
+	if (options & STEER_KEYS && steer_kind_of_ports(ports) & options)
+		return 1;
+	return options & STEER_INNER &&
+	       (port == STEER_VXLAN || port == STEER_VXLAN_LINUX || port == STEER_GENEVE || port == STEER_GTP_U);
 }
 
 /* Whether addresses and protocol are the whole flow of an IPv4 packet. `fragment` is the fragment field as it is in
  * memory, reduced to offset and more-fragments bit. */
-static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int inner)
+static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int options)
 {
 	if (fragment)
 		return (fragment & __builtin_bswap16(STEER_FRAGMENT_OFFSET)) != 0;
 	if (protocol == STEER_SCTP || protocol == STEER_DCCP || protocol == STEER_AUTHENTICATION)
 		return 0;
-	return !inner || (protocol != STEER_GRE && protocol != STEER_IPV4_IN_IP &&
-			  protocol != STEER_IPV6_IN_IP);
+	if ((options & STEER_KEY_ESP && protocol == STEER_ESP) || (options & STEER_KEY_L2TP && protocol == STEER_L2TP))
+		return 0;
+	return !(options & STEER_INNER) || (protocol != STEER_GRE && protocol != STEER_IPV4_IN_IP &&
+					    protocol != STEER_IPV6_IN_IP);
 }
 
 /* Reads an IPv4 header without options, and a complete TCP or UDP header behind it, if there is one. At least 42 bytes
  * are present. */
-static __always_inline int steer_fast_ipv4(const void *frame, const void *data_end, int inner,
+static __always_inline int steer_fast_ipv4(const void *frame, const void *data_end, int options,
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
 {
@@ -175,10 +213,10 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 			return 0;
 		tcp_flags = STEER_U8(frame + 47);
 	} else if (__builtin_expect(protocol == STEER_UDP && !fragment, 1)) {
-		if (total_length < 28 || (inner && steer_tunnel_port(ports)))
+		if (total_length < 28 || steer_is_for_walk(ports, options))
 			return 0;
 	} else {
-		if (total_length < 20 || !steer_portless(protocol, fragment, inner))
+		if (total_length < 20 || !steer_portless(protocol, fragment, options))
 			return 0;
 		ports = 0;
 	}
@@ -195,7 +233,7 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 }
 
 /* Reads an IPv6 header without extension headers in the same way. */
-static __always_inline int steer_fast_ipv6(const void *frame, const void *data_end, int inner,
+static __always_inline int steer_fast_ipv6(const void *frame, const void *data_end, int options,
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
 {
@@ -212,9 +250,9 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 			return 0;
 		tcp_flags = STEER_U8(frame + 67);
 	} else if (protocol == STEER_UDP) {
-		if (payload_length < 8 || (inner && steer_tunnel_port(ports)))
+		if (payload_length < 8 || steer_is_for_walk(ports, options))
 			return 0;
-	} else if (protocol == STEER_ICMPV6 || protocol == STEER_ESP) {
+	} else if (protocol == STEER_ICMPV6 || (protocol == STEER_ESP && !(options & STEER_KEY_ESP))) {
 		ports = 0;
 	} else {
 		return 0;
@@ -241,7 +279,7 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 
 /* `frame` is the start of an Ethernet header without a tag, or 4 bytes after the start of one with a tag. Fills all but
  * the VLAN. */
-static __always_inline int steer_fast_path(const void *frame, const void *data_end, int inner,
+static __always_inline int steer_fast_path(const void *frame, const void *data_end, int options,
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
 {
@@ -252,14 +290,14 @@ static __always_inline int steer_fast_path(const void *frame, const void *data_e
 	/* The ethertype, then the IP version (and the header length of IPv4). */
 	start = STEER_U32(frame + 12);
 	if (__builtin_expect((start & 0xffffff) == 0x450008, 1))
-		return steer_fast_ipv4(frame, data_end, inner, words, packet);
+		return steer_fast_ipv4(frame, data_end, options, words, packet);
 	if ((start & 0xf0ffff) == 0x60dd86)
-		return steer_fast_ipv6(frame, data_end, inner, words, packet);
+		return steer_fast_ipv6(frame, data_end, options, words, packet);
 	return 0;
 }
 
 /* Reads a frame with one tag. */
-static __always_inline int steer_fast_tagged(const void *data, const void *data_end, int inner,
+static __always_inline int steer_fast_tagged(const void *data, const void *data_end, int options,
 					     const struct steer_hash_words *words,
 					     struct steer_packet *packet)
 {
@@ -272,32 +310,33 @@ static __always_inline int steer_fast_tagged(const void *data, const void *data_
 		return 0;
 	/* Here, so that there are enough registers below. */
 	packet->vlan = steer_vlan(STEER_U16(data + 14));
-	return steer_fast_path(data + 4, data_end, inner, words, packet);
+	return steer_fast_path(data + 4, data_end, options, words, packet);
 }
 
 /* Reads any other frame: a frame with one tag in place, all others by the walk. This function is not inlined, so that
  * the code for the frames above has all registers. */
-static __noinline __u32 steer_parse_other(STEER_FRAME frame, int inner,
+static __noinline __u32 steer_parse_other(STEER_FRAME frame, int options,
 					  const struct steer_hash_words *words,
 					  struct steer_packet *packet)
 {
-	if (!steer_fast_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words,
+	if (!steer_fast_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), options, words,
 			       packet))
-		steer_walk(frame, inner, words, packet);
+		steer_walk(frame, options, words, packet);
 	return packet->hash;
 }
 
-/* Determines what the frame is, its flow, and the flow's hash, which it returns. With `inner`, tunnels are entered. */
-static __always_inline __u32 steer_parse(STEER_FRAME frame, int inner,
+/* Determines what the frame is, its flow, and the flow's hash, which it returns. `options` are bits of enum
+ * steer_options. */
+static __always_inline __u32 steer_parse(STEER_FRAME frame, int options,
 					 const struct steer_hash_words *words,
 					 struct steer_packet *packet)
 {
 	packet->vlan = 0;
 	packet->ifindex = 0;
 	if (__builtin_expect(
-		    steer_fast_path(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), inner, words, packet), 1))
+		    steer_fast_path(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), options, words, packet), 1))
 		return packet->hash;
-	return steer_parse_other(frame, inner, words, packet);
+	return steer_parse_other(frame, options, words, packet);
 }
 
 #endif

@@ -89,6 +89,18 @@ enum steer_rule {
 	STEER_RULES,
 };
 
+/* Options of the parser. A tunnel of a kind STEER_KEY_… is steered by its number instead of its ports;
+ * rxsteer-packet/src/tunnel_id.rs has the kinds. */
+enum steer_options {
+	STEER_KEY_ESP = 1,
+	STEER_KEY_GTP = 2,
+	STEER_KEY_L2TP = 4,
+	STEER_KEY_WIREGUARD = 8,
+	STEER_KEYS = 15,
+	/* Tunnels are entered. */
+	STEER_INNER = 128,
+};
+
 /* The flow of a packet, in the layout of rxsteer_core::FlowKey. An IPv4 address takes the first four bytes, and the
  * rest are 0. Ports are in host byte order. */
 struct steer_flow_key {

@@ -78,7 +78,7 @@ struct steer_walk {
 	__u16 kind;
 	__u8 fragment_protocol;
 	__u8 ip_version_taken;
-	__u8 inner;
+	__u8 options;
 	/* A link header announced IP. */
 	__u8 announced;
 	/* The VLAN of the tag that follows the frame's Ethernet addresses, as in struct steer_packet. */
@@ -176,7 +176,7 @@ static __always_inline int steer_walked_ipv6(const struct steer_walk *walk,
 }
 
 /* Does for every frame what steer_parse() does. */
-static __noinline int steer_walk(STEER_FRAME frame, int inner, const struct steer_hash_words *words,
+static __noinline int steer_walk(STEER_FRAME frame, int options, const struct steer_hash_words *words,
 				 struct steer_packet *packet)
 {
 	struct steer_walk walk;
@@ -193,7 +193,7 @@ static __noinline int steer_walk(STEER_FRAME frame, int inner, const struct stee
 	walk.rest = walk.key_rest = walk.zero;
 	walk.kind = walk.offset = walk.steps = walk.zero;
 	walk.vlan = walk.zero;
-	walk.inner = inner;
+	walk.options = options;
 	walk.next = steer_at_ethernet(&walk, 0);
 	packet->hash = 0;
 	packet->class = STEER_NOT_IP;

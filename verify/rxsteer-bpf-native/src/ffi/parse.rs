@@ -50,7 +50,7 @@ unsafe extern "C" {
         length: u32,
         in_place: *mut u8,
         linear: u32,
-        inner: i32,
+        options: i32,
         words: *const HashWords,
         packet: *mut Packet,
     );
@@ -108,6 +108,13 @@ impl Packet {
 /// More bytes than the parser reads in place.
 const IN_PLACE: usize = 128;
 
+/// The options in the form of `enum steer_options`.
+#[must_use]
+pub fn parse_options(options: DissectOptions) -> i32 {
+    let inner = if options.inner { abi::STEER_INNER } else { 0 };
+    inner as i32 | i32::from(options.key_tunnels.bits())
+}
+
 /// The result of `steer_parse()` for a frame whose first `linear` bytes can be read in place.
 ///
 /// # Panics
@@ -129,7 +136,7 @@ pub fn parse(frame: &[u8], linear: usize, options: DissectOptions, words: &HashW
             length,
             in_place.as_mut_ptr(),
             linear as u32,
-            i32::from(options.inner),
+            parse_options(options),
             words,
             &raw mut packet,
         );

@@ -164,6 +164,7 @@ pub(super) fn setup(flow_stats: bool, flow_cnt: u32) -> Result<Setup> {
         rfs_namespace: None,
         secret: *b"a cost's secret.",
         inner: false,
+        key_tunnels: Default::default(),
         flow_stats,
         hz: None,
         drop_on_arrival: true,

@@ -90,6 +90,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
         rfs_namespace: None,
         secret: *b"hand-off's secrt",
         inner: false,
+        key_tunnels: Default::default(),
         flow_stats: !options.no_flow_stats,
         hz: None,
         drop_on_arrival: true,
