@@ -61,10 +61,18 @@ fn tunnels_of_the_chosen_kind_spread_and_stay_in_order() {
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         let capture = written(dir.path(), kind, &pcap(1, &frames));
         let plain = replay(&capture, &[]);
-        assert_eq!((cpus(&plain), &plain["key_tunnels"]), (1, &"none".into()), "{kind}");
+        assert_eq!(
+            (cpus(&plain), &plain["settings"]["key_tunnels"]),
+            (1, &"none".into()),
+            "{kind}"
+        );
         for chosen in [kind, "all"] {
             let keyed = replay(&capture, &["--key-tunnels", chosen]);
-            assert_eq!((cpus(&keyed), &keyed["key_tunnels"]), (4, &chosen.into()), "{kind}");
+            assert_eq!(
+                (cpus(&keyed), &keyed["settings"]["key_tunnels"]),
+                (4, &chosen.into()),
+                "{kind}"
+            );
             assert_eq!((&keyed["packets"], &keyed["reordered"]), (&320.into(), &0.into()));
         }
         let other = if kind == "esp" { "gtp" } else { "esp" };
