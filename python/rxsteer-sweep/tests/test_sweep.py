@@ -109,19 +109,32 @@ def test_a_cluster_that_is_there_is_used(
     assert printed(capsys)["run"] == 4
 
 
+def test_without_an_address_the_cluster_is_its_own(
+    simulator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ray would join this one, at which nothing answers.
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    words = ["--rxsteer", simulator, "--cpus", "1", "--json"]
+    assert main([write(tmp_path, 60, "x"), "--out", str(tmp_path / "results"), *words]) == 0
+    assert printed(capsys)["run"] == 4
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["none.toml", "--out", "x"], "can't read the grid none.toml"),
         (["GRID", "--out", "x", "--rxsteer", "/nowhere/rxsteer"], "name it with --rxsteer"),
         (["GRID", "--out", "/proc/x", "--rxsteer", "SIMULATOR"], "can't write to /proc/x"),
+        (["GRID", "--out", "OUT", "--rxsteer", "SIMULATOR", "--address", "127.0.0.1:9"], "nothing answers"),
+        (["GRID", "--out", "OUT", "--rxsteer", "SIMULATOR", "--address", "head"], "not HOST:PORT"),
+        (["GRID", "--out", "OUT", "--rxsteer", "SIMULATOR", "--address", "head:99999"], "nothing answers"),
     ],
 )
 def test_what_can_not_be_run_is_said(
     words: list[str], reason: str, simulator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = write(tmp_path, 5, "x")
-    named = {"GRID": grid, "SIMULATOR": simulator}
+    named = {"GRID": grid, "SIMULATOR": simulator, "OUT": str(tmp_path / "out")}
     assert main([named.get(word, word) for word in words]) == 2
     assert reason in capsys.readouterr().err
 

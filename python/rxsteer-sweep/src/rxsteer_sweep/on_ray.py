@@ -8,6 +8,7 @@ longer than that, what is under way counts as failed.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,10 @@ GRACE_S = 60.0
 """What a task may take beside its cell's timeout: starting a worker on a machine that is busy."""
 
 
+CONNECT_S = 5.0
+"""How long the port of a cluster may take to answer. Ray itself tries a wrong address for minutes."""
+
+
 class ClusterError(Exception):
     """No cluster can be had; says why, and what to do."""
 
@@ -44,13 +49,16 @@ class Cluster:
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         try:
             if address is None:
+                # Without an address Ray joins a cluster that runs here, or one that RAY_ADDRESS names.
                 ray.init(
+                    address="local",
                     num_cpus=cpus,
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
                     **common,
                 )
             else:
+                answers(address)
                 # Its machines have rxsteer, but not this package.
                 package = str(Path(__file__).parent)
                 ray.init(address=address, runtime_env={"py_modules": [package]}, **common)
@@ -93,6 +101,17 @@ class Cluster:
                     yield cell, failed(cell, version, "nothing was heard of it; is the cluster there?")
                 under_way.clear()
                 heard = time.monotonic()
+
+
+def answers(address: str) -> None:
+    """Checks that something listens at `address`; OSError or ValueError if not."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and host and port.isdigit()):
+        raise ValueError("the address is not HOST:PORT, e.g. 10.0.0.5:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(f"nothing answers there ({error}); see `ray status` on its head") from error
 
 
 def result_of(reference: Any, cell: Cell, version: str) -> cells.Result:  # noqa: ANN401
