@@ -7,6 +7,7 @@ use crate::config::ConfigArgs;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::host::args::HostArgs;
+use crate::lab::args::LabArgs;
 use crate::live::args::LiveArgs;
 use crate::out::OutArgs;
 use crate::peers::args::PeersArgs;
@@ -57,7 +58,7 @@ pub(crate) enum Command {
     Live(Box<LiveArgs>),
     /// Show what steering does, on built-in traffic
     Demo(DemoArgs),
-    /// Explain one decision: which CPU, why, and what would move the flow
+    /// Explain one decision: which CPU, why, what would move the flow
     Explain(Box<ExplainArgs>),
     /// Check what this host and its interfaces can do
     Check(CheckArgs),
@@ -71,6 +72,7 @@ pub(crate) enum Command {
     Peers(PeersArgs),
     Config(ConfigArgs),
     Sim(Box<SimArgs>),
+    Lab(LabArgs),
     /// Write the man pages
     #[command(after_help = "Example:\n  rxsteer man ./man && man -l ./man/rxsteer-replay.1")]
     Man {

@@ -23,6 +23,11 @@ mod hash_key;
 mod help;
 mod host;
 mod input;
+#[cfg(feature = "lab")]
+mod lab;
+#[cfg(not(feature = "lab"))]
+#[path = "lab/not_built.rs"]
+mod lab;
 mod listen;
 mod live;
 mod out;
@@ -94,6 +99,7 @@ fn main() -> ExitCode {
         Command::Peers(args) => peers::command(&args),
         Command::Config(args) => config::command(&args),
         Command::Sim(args) => sim::command(&args),
+        Command::Lab(args) => lab::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -39,6 +39,12 @@ pub struct Iperf {
     pub out_of_order: u64,
     /// For UDP: datagrams sent.
     pub packets: u64,
+    /// With `--bidir`: bytes that arrived in the other direction.
+    pub reverse: u64,
+    /// Streams; with `--bidir`, those of both directions.
+    pub streams: u64,
+    /// How long it sent, in seconds.
+    pub seconds: f64,
 }
 
 /// Runs `iperf3 -c SERVER` with more options until it ends.
@@ -67,6 +73,13 @@ pub fn iperf3(namespace: &Namespace, server: IpAddr, options: &[&str]) -> Result
         received: received.ok_or_else(|| unreadable("no sum of what was received".to_owned()))?,
         out_of_order: late,
         packets: number("/end/sum/packets").unwrap_or(0),
+        reverse: number("/end/sum_received_bidir_reverse/bytes").unwrap_or(0),
+        streams: streams.len() as u64,
+        seconds: report
+            .pointer("/end/sum_received/seconds")
+            .and_then(Value::as_f64)
+            .filter(|seconds| *seconds > 0.0)
+            .unwrap_or(1.0),
     })
 }
 

@@ -32,6 +32,12 @@ pub enum LabError {
         /// The error of libbpf.
         source: libbpf_rs::Error,
     },
+    /// The load of an experiment was not what it should be, so its figure is none.
+    #[error("the load was not what it should be: {why}")]
+    Load {
+        /// The difference.
+        why: String,
+    },
     /// Something did not happen in time.
     #[error("{what} within {seconds} s; {stderr}")]
     Late {
@@ -50,6 +56,13 @@ pub enum LabError {
         /// The problem with its output.
         why: String,
     },
+}
+
+impl LabError {
+    /// Fails with [`LabError::Load`] unless `is_right`.
+    pub(crate) fn check(is_right: bool, why: impl FnOnce() -> String) -> Result<()> {
+        if is_right { Ok(()) } else { Err(LabError::Load { why: why() }) }
+    }
 }
 
 /// The result type of the lab.

@@ -12,6 +12,7 @@
 //! - [`BusyProcesses`]: other work of a CPU that receives;
 //! - [`MovingApplication`]: real sockets whose reader moves from CPU to CPU;
 //! - [`Steering`]: `rxsteer run` in a namespace, and its reports;
+//! - `experiment`: experiments that compare methods of steering, their rounds and reports;
 //! - [`clients`]: iperf3, nginx with wrk, and ping, and their reports.
 //!
 //! Invariant: nothing outlives its owner. Namespaces and processes are removed when their value is dropped, also when a
@@ -26,6 +27,8 @@ mod datagrams;
 #[cfg(feature = "bpf")]
 mod delay;
 mod error;
+#[cfg(feature = "bpf")]
+pub mod experiment;
 #[cfg(feature = "bpf")]
 mod fixed;
 #[cfg(feature = "bpf")]

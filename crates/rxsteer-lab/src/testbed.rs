@@ -170,6 +170,15 @@ impl Testbed {
         Ok(testbed)
     }
 
+    /// Translates the source addresses of what leaves the second namespace by an interface, as a home router does.
+    pub fn masquerade(&self, interface: &str) -> Result<()> {
+        let router = self.receiver();
+        router.run("nft add table ip hide")?;
+        router.run("nft add chain ip hide leaving { type nat hook postrouting priority 100 ; }")?;
+        router.run(&format!("nft add rule ip hide leaving oifname {interface} masquerade"))?;
+        Ok(())
+    }
+
     /// The sending namespace of [`Testbed::hosts`].
     pub fn sender(&self) -> &Namespace {
         &self.namespaces[0]

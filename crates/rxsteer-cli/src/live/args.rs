@@ -17,7 +17,7 @@ use std::time::Duration;
 const LEAST_RING: u64 = 1;
 const MOST_RING: u64 = 1024;
 
-/// Receive from live interfaces, and show how their packets are steered
+/// Receive from live interfaces, and show how packets are steered
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer live eth0 --cpus 0-3\n  \

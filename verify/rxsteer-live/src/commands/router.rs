@@ -83,9 +83,7 @@ fn router(mask: &str) -> Result<Testbed> {
     router.ip(&format!("route add {BEHIND} via {last}"))?;
     // The mask 0 turns RPS off, which is the default.
     router.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", mask)?;
-    router.run("nft add table ip hide")?;
-    router.run("nft add chain ip hide leaving { type nat hook postrouting priority 100 ; }")?;
-    router.run("nft add rule ip hide leaving oifname out1 masquerade")?;
+    testbed.masquerade("out1")?;
     Ok(testbed)
 }
 

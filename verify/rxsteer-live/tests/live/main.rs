@@ -18,6 +18,7 @@ mod generic;
 mod guard;
 mod host;
 mod killed;
+mod lab;
 mod live_status;
 mod machine;
 mod namespaces;

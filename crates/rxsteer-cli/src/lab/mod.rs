@@ -1,0 +1,51 @@
+//! `rxsteer lab`: experiments on this machine. The experiments are in the crate `rxsteer-lab`; here are its command line and the
+//! text of its reports.
+
+pub(crate) mod args;
+mod markdown;
+mod run;
+
+use crate::Outcome;
+use crate::output::{print, table};
+use args::{LabArgs, LabCommand, ListArgs};
+use rxsteer_lab::experiment::{self, Experiment};
+use serde_json::json;
+
+pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
+    match &args.command {
+        LabCommand::List(args) => list(args),
+        LabCommand::Run(args) => run::command(args),
+    }
+}
+
+/// What this machine lacks for an experiment, if anything.
+fn lacks(experiment: &dyn Experiment) -> Option<String> {
+    rxsteer_lab::missing(experiment.programs())
+}
+
+fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
+    let experiments = experiment::list();
+    if args.json {
+        let about = |experiment: &dyn Experiment| {
+            let mut about = serde_json::to_value(experiment.about())?;
+            about["programs"] = json!(experiment.programs());
+            about["lacks"] = json!(lacks(experiment));
+            Ok(about)
+        };
+        let all = experiments
+            .iter()
+            .map(|experiment| about(&**experiment))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        print(&format!("{:#}\n", json!({ "experiments": all })))?;
+        return Ok(Outcome::Success);
+    }
+    let mut shown = table::new(&["experiment", "what it measures", "here"], &[0, 1, 2]);
+    for experiment in &experiments {
+        let about = experiment.about();
+        let here = lacks(&**experiment)
+            .map_or("can run".to_owned(), |lacks| format!("can't run: {lacks}"));
+        shown.add_row([about.name.to_owned(), about.about.to_owned(), here]);
+    }
+    print(&format!("{shown}\n"))?;
+    Ok(Outcome::Success)
+}

@@ -1,0 +1,113 @@
+//! `rxsteer lab run`.
+
+use super::args::RunArgs;
+use super::{lacks, markdown};
+use crate::Outcome;
+use crate::input::stop_on_interrupt;
+use crate::output::{note, print};
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rxsteer_lab::experiment::{self, Experiment, Report, Scale};
+use rxsteer_settings::suggestion;
+use std::io::IsTerminal;
+use std::sync::atomic::Ordering;
+
+pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
+    let experiments = experiment::list();
+    let chosen =
+        args.names.iter().map(|name| find(&experiments, name)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(folder) = &args.report {
+        std::fs::create_dir_all(folder).with_context(|| {
+            format!("cannot make the folder {} for the report", folder.display())
+        })?;
+    }
+    let mut scale = if args.quick { Scale::QUICK } else { Scale::FULL };
+    scale.rounds = args.repeat.map_or(scale.rounds, usize::from);
+    let stop = stop_on_interrupt(&[])?;
+    let mut outcome = Outcome::Success;
+    let mut ran = 0;
+    let mut refused = Vec::new();
+    for experiment in chosen {
+        let name = experiment.about().name;
+        if let Some(lacks) = lacks(experiment) {
+            note(&format!("rxsteer: SKIPPED {name}: {lacks}"));
+            refused.push(format!("{name}: {lacks}"));
+            continue;
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let bar = bar(args.json);
+        let report = experiment::run(
+            experiment,
+            scale,
+            &command_line(args, name),
+            &stop,
+            |done, all, next| {
+                bar.set_length(all as u64);
+                bar.set_position(done as u64);
+                bar.set_message(format!("{name}: {next}"));
+            },
+        );
+        bar.finish_and_clear();
+        let report = report.with_context(|| format!("the experiment {name} could not run"))?;
+        ran += 1;
+        show(&report, args)?;
+        if report.rows.iter().any(|row| !row.failures.is_empty()) {
+            outcome = Outcome::Findings;
+        }
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Ok(Outcome::Interrupted);
+    }
+    if ran == 0 {
+        anyhow::bail!("no experiment could run here. {}", refused.join("; "));
+    }
+    Ok(outcome)
+}
+
+fn find<'a>(
+    experiments: &'a [Box<dyn Experiment>],
+    name: &str,
+) -> anyhow::Result<&'a dyn Experiment> {
+    let found = experiments.iter().find(|experiment| experiment.about().name == name);
+    found.map(|experiment| &**experiment).with_context(|| {
+        let names: Vec<&str> =
+            experiments.iter().map(|experiment| experiment.about().name).collect();
+        format!("there is no experiment '{name}'{}", suggestion(name, &names))
+    })
+}
+
+/// The command that makes the same report.
+fn command_line(args: &RunArgs, name: &str) -> String {
+    let repeat = args.repeat.map_or(String::new(), |rounds| format!(" --repeat {rounds}"));
+    format!("rxsteer lab run {name}{}{repeat}", if args.quick { " --quick" } else { "" })
+}
+
+fn show(report: &Report, args: &RunArgs) -> anyhow::Result<()> {
+    let text = markdown::of(report);
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(report)?))?;
+    } else {
+        print(&text)?;
+    }
+    if let Some(folder) = &args.report {
+        let json = format!("{}\n", serde_json::to_string_pretty(report)?);
+        for (end, text) in [("json", json), ("md", text)] {
+            let path = folder.join(format!("{}.{end}", report.experiment));
+            std::fs::write(&path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// A bar on standard error, on a terminal only.
+fn bar(quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:20} {pos}/{len}  {msg}");
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    style.map_or_else(|_| ProgressBar::hidden(), |style| bar.with_style(style))
+}

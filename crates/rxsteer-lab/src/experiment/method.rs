@@ -1,0 +1,152 @@
+//! Methods of steering: how each is set up in a testbed, and undone.
+
+use super::sock_flow_entries::{self, SockFlowEntries};
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::steering::Steering;
+use crate::testbed::Testbed;
+use crate::{cpus::online_cpus, error::LabError};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Entries of the kernel's tables for RFS, as the RFS message proposes for a busy server.
+const RFS_ENTRIES: u32 = 32_768;
+
+/// A method of steering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "String")]
+pub enum Method {
+    /// No steering.
+    None,
+    /// No steering, a second time: the difference to the first is noise.
+    Again,
+    /// The kernel's RPS over all CPUs.
+    KernelRps,
+    /// The kernel's RFS, with RPS over all CPUs.
+    KernelRfs,
+    /// A thread for each queue's NAPI, which the scheduler places.
+    ThreadedNapi,
+    /// `rxsteer run` with this policy over all CPUs.
+    Kernel(&'static str),
+    /// `rxsteer live --bridge` with this policy over all CPUs.
+    Userspace(&'static str),
+}
+
+impl From<Method> for String {
+    fn from(method: Method) -> String {
+        match method {
+            Method::None => "none".to_owned(),
+            Method::Again => "none again".to_owned(),
+            Method::KernelRps => "kernel RPS".to_owned(),
+            Method::KernelRfs => "kernel RFS".to_owned(),
+            Method::ThreadedNapi => "threaded NAPI".to_owned(),
+            Method::Kernel(policy) => format!("rxsteer run {policy}"),
+            Method::Userspace(policy) => format!("rxsteer live {policy}"),
+        }
+    }
+}
+
+/// A method in effect; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Applied {
+    steering: Option<Steering>,
+    _entries: Option<SockFlowEntries>,
+}
+
+impl Method {
+    /// Whether it puts an XDP program on the interface.
+    pub fn has_program(&self) -> bool {
+        matches!(self, Method::Kernel(_) | Method::Userspace(_))
+    }
+
+    /// How many of the interfaces of a router it is set up on where packets go one way: a bridge has two.
+    pub(super) fn interfaces(&self) -> usize {
+        if matches!(self, Method::Userspace(_)) { 2 } else { 1 }
+    }
+
+    /// Sets the method up on interfaces of a namespace of `testbed`.
+    ///
+    /// An interface without an XDP program keeps GRO: only then a veth has a queue of its own, as a NIC has, from which NAPI
+    /// polls. With a program it has one anyway, and GRO is off, so that no method but the kernel's own merges packets.
+    ///
+    /// # Errors
+    ///
+    /// What the system refused, or what `rxsteer` printed when it could not start.
+    pub fn apply(&self, testbed: &Testbed, interfaces: &[&str]) -> Result<Applied> {
+        let namespace = testbed.receiver();
+        sock_flow_entries::restore();
+        for name in interfaces {
+            let gro = if self.has_program() { "off" } else { "on" };
+            namespace.run(&format!("ethtool -K {name} gro {gro} rx-gro-list off"))?;
+        }
+        let cpus = format!("0-{}", online_cpus() - 1);
+        let mut applied = Applied { steering: None, _entries: None };
+        match self {
+            Method::None | Method::Again => {}
+            Method::KernelRps => rps(namespace, interfaces, 0)?,
+            Method::KernelRfs => {
+                applied._entries = Some(SockFlowEntries::set(RFS_ENTRIES)?);
+                rps(namespace, interfaces, RFS_ENTRIES)?;
+            }
+            Method::ThreadedNapi => {
+                for name in interfaces {
+                    namespace.write_sys(&format!("/sys/class/net/{name}/threaded"), "1")?;
+                }
+            }
+            Method::Kernel(policy) => {
+                let words = [interfaces, &["--policy", policy, "--cpus", &cpus]].concat();
+                applied.steering = Some(Steering::start(namespace, &words)?);
+            }
+            Method::Userspace(policy) => {
+                let [first, second] = interfaces else {
+                    return Err(LabError::Load { why: "a bridge has two interfaces".to_owned() });
+                };
+                let words = [first, "--bridge", second, "--policy", policy, "--cpus", &cpus];
+                applied.steering = Some(Steering::live(namespace, &words)?);
+            }
+        }
+        Ok(applied)
+    }
+}
+
+/// Sets the kernel's RPS on all queues of some interfaces, for all CPUs.
+fn rps(namespace: &Namespace, interfaces: &[&str], flows: u32) -> Result<()> {
+    let all: Vec<usize> = (0..online_cpus()).collect();
+    for name in interfaces {
+        set_rps_cpus(namespace, name, &all)?;
+        on_rx_queues(namespace, name, "rps_flow_cnt", &flows.to_string())?;
+    }
+    Ok(())
+}
+
+/// Sets the CPUs of the kernel's RPS on all RX queues of an interface.
+pub(super) fn set_rps_cpus(namespace: &Namespace, name: &str, cpus: &[usize]) -> Result<()> {
+    let width = cpus.iter().max().map_or(1, |cpu| cpu + 1);
+    let mask = rxsteer_host::mask::hex(cpus.iter().copied(), width);
+    on_rx_queues(namespace, name, "rps_cpus", &mask)
+}
+
+fn on_rx_queues(namespace: &Namespace, name: &str, file: &str, text: &str) -> Result<()> {
+    let queues = namespace.run(&format!("ls /sys/class/net/{name}/queues"))?;
+    for queue in queues.split_whitespace().filter(|queue| queue.starts_with("rx-")) {
+        namespace.write_sys(&format!("/sys/class/net/{name}/queues/{queue}/{file}"), text)?;
+    }
+    Ok(())
+}
+
+impl Applied {
+    /// The instance of rxsteer, if the method is one of its policies.
+    pub fn steering(&self) -> Option<&Steering> {
+        self.steering.as_ref()
+    }
+
+    /// Ends the method; returns the report of rxsteer, if the method is one of its policies.
+    ///
+    /// # Errors
+    ///
+    /// If rxsteer did not end well, or its report can't be read.
+    pub fn end(self) -> Result<Option<Value>> {
+        let Some(steering) = self.steering else { return Ok(None) };
+        Ok(Some(steering.stop()?.0))
+    }
+}

@@ -1,0 +1,151 @@
+//! Experiments that compare methods of packet steering on this machine.
+//!
+//! ```text
+//!   list() ─► Experiment ─► loads × methods = cells ─► run(): rounds, each cell once per round, in random order
+//!                                                        │   Method::apply, load, checks, Sample
+//!                                                        ▼
+//!                                                      Report: medians, intervals, the difference to no steering
+//! ```
+//!
+//! An experiment checks that its load was what it says. A measurement whose check fails has no figure.
+
+mod cpus;
+mod figures;
+mod forward;
+mod machine;
+mod method;
+mod order;
+mod run;
+mod sock_flow_entries;
+mod sparse;
+
+pub use cpus::CpuUse;
+pub use figures::{Against, Figure};
+pub use machine::Machine;
+pub use method::{Applied, Method};
+pub use run::{Report, Row, Skipped, Verdict, run};
+
+use crate::Result;
+use serde::Serialize;
+
+/// What an experiment is, for lists and reports.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct About {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it measures, in a sentence.
+    pub about: &'static str,
+    /// The published experiment that it repeats.
+    pub source: &'static str,
+    /// Its metrics; the first one is the headline, by which methods are compared.
+    pub metrics: &'static [Metric],
+}
+
+/// A figure that an experiment measures.
+#[derive(Debug, Clone, Copy, Serialize, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Whether a larger figure is better.
+    pub more_is_better: bool,
+    /// Whether it is a count that may be 0. Ratios are then of 1 + count.
+    pub may_be_zero: bool,
+}
+
+impl Metric {
+    const fn more(name: &'static str, unit: &'static str) -> Metric {
+        Metric { name, unit, more_is_better: true, may_be_zero: false }
+    }
+
+    const fn fewer(name: &'static str, unit: &'static str) -> Metric {
+        Metric { name, unit, more_is_better: false, may_be_zero: true }
+    }
+}
+
+/// How much an experiment does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// A short run, which shows that everything works; its figures decide nothing.
+    pub quick: bool,
+    /// How often each cell is measured.
+    pub rounds: usize,
+}
+
+impl Scale {
+    /// The short run.
+    pub const QUICK: Scale = Scale { quick: true, rounds: 2 };
+    /// The run whose figures count.
+    pub const FULL: Scale = Scale { quick: false, rounds: 9 };
+
+    /// `short` in a quick run, else `full`.
+    pub fn pick<T>(self, short: T, full: T) -> T {
+        if self.quick { short } else { full }
+    }
+}
+
+/// The load of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// The number of connections or flows.
+    pub flows: u32,
+    /// Whether the host in the middle translates addresses.
+    pub nat: bool,
+    /// Other processes that run on each CPU all the time.
+    pub busy: usize,
+    /// The number of RX queues.
+    pub queues: usize,
+}
+
+impl Load {
+    /// A load of `flows` flows, without address translation and without other processes, into one RX queue.
+    pub const fn new(name: &'static str, flows: u32) -> Load {
+        Load { name, flows, nat: false, busy: 0, queues: 1 }
+    }
+}
+
+/// One measurement of one cell.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// The figures, by the name of their metric.
+    pub values: Vec<(&'static str, f64)>,
+    /// What was verified about the load.
+    pub checks: Vec<String>,
+    /// What each CPU did while it was measured.
+    pub cpus: Vec<CpuUse>,
+}
+
+/// An experiment.
+pub trait Experiment: Sync {
+    /// Its name, sentence, source and metrics.
+    fn about(&self) -> About;
+
+    /// Programs that it starts.
+    fn programs(&self) -> &'static [&'static str];
+
+    /// The loads, each of which is measured with each method.
+    fn loads(&self, scale: Scale) -> Vec<Load>;
+
+    /// The methods. The first is [`Method::None`], with which the others are compared.
+    fn methods(&self, scale: Scale) -> Vec<Method>;
+
+    /// Why a method can't be measured with a load, if it can't.
+    fn excluded(&self, _method: &Method, _load: &Load) -> Option<&'static str> {
+        None
+    }
+
+    /// Measures a cell once. Everything that it sets up is removed when it returns.
+    ///
+    /// # Errors
+    ///
+    /// What could not be set up, or [`LabError::Load`](crate::LabError::Load) if the load was not what it says.
+    fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample>;
+}
+
+/// All experiments, in the order in which they are listed.
+pub fn list() -> Vec<Box<dyn Experiment>> {
+    vec![Box::new(sparse::Sparse), Box::new(forward::Forward), Box::new(order::Order)]
+}

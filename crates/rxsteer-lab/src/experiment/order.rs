@@ -1,0 +1,146 @@
+//! Numbered packets to an application that moves, while settings change: how many arrive out of order.
+//!
+//! Each flow's frames are numbered when they are made, and checked where the network stack takes them. The application
+//! reads two of the flows and moves to the next CPU after each 64 datagrams, which moves the flows under RFS. Meanwhile
+//! settings change: of the kernel's RPS the mask, of rxsteer the CPUs. Without steering nothing can change.
+
+use super::cpus::Snapshot;
+use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use crate::application::MovingApplication;
+use crate::cpus::online_cpus;
+use crate::error::{LabError, Result};
+use crate::live::{LiveFrames, Traffic};
+use crate::order::OrderCheck;
+use crate::process::output;
+use crate::steering::rxsteer;
+use crate::testbed::{LinkOptions, Testbed};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub(super) struct Order;
+
+const METRICS: &[Metric] = &[
+    Metric::fewer("reordered", "packets"),
+    Metric::more("moves", "moves"),
+    Metric::more("arrived", "packets/s"),
+];
+
+/// Flows that the application reads.
+const LISTENERS: u16 = 2;
+/// Datagrams that it reads before it moves.
+const EACH: u64 = 64;
+/// Frames of a call, so that the sender ends soon after it is stopped.
+const AT_ONCE: u64 = 20_000;
+
+impl Experiment for Order {
+    fn about(&self) -> About {
+        About {
+            name: "order",
+            about: "Numbered packets under moving applications and changing settings: how many arrive out of order",
+            source: "The condition of the RFS message: a flow moves only when no packet of it waits (docs/references.md)",
+            metrics: METRICS,
+        }
+    }
+
+    fn programs(&self) -> &'static [&'static str] {
+        &["ip", "ethtool", "sysctl"]
+    }
+
+    fn loads(&self, scale: Scale) -> Vec<Load> {
+        let paced = Load::new("64 flows, 500,000 packets/s", 64);
+        let full = Load::new("64 flows, as fast as they are taken", 64);
+        scale.pick(vec![full], vec![paced, full])
+    }
+
+    fn methods(&self, scale: Scale) -> Vec<Method> {
+        let all = [
+            Method::None,
+            Method::KernelRps,
+            Method::KernelRfs,
+            Method::Kernel("rfs"),
+            Method::Kernel("rps"),
+            Method::Kernel("sparse"),
+            Method::Kernel("rfs+sparse"),
+            Method::Kernel("rps+balance"),
+        ];
+        all[..scale.pick(4, all.len())].to_vec()
+    }
+
+    fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
+        let testbed = Testbed::hosts(LinkOptions::default())?;
+        let (link, receiver) = (testbed.link(), testbed.receiver());
+        let pace = if load.name.contains("/s") { Duration::from_micros(2) } else { Duration::ZERO };
+        let listeners = LISTENERS.into();
+        let traffic =
+            Traffic { flows: load.flows, listeners, train: 4, pace, ..Traffic::default() };
+        let applied = method.apply(&testbed, &["in0"])?;
+        let pair = |flow: u16| {
+            let (to, from) = (traffic.destination_port + flow, traffic.source_port + flow);
+            ((link.far.ipv4, to).into(), (link.near.ipv4, from).into())
+        };
+        let pairs: Vec<_> = (0..LISTENERS).map(pair).collect();
+        let cpus: Vec<usize> = (0..online_cpus()).collect();
+        let application = MovingApplication::start(receiver, &pairs, &cpus, EACH)?;
+        let check = OrderCheck::new(receiver, &link.far, load.flows)?;
+        let source = LiveFrames::new(link, &traffic)?;
+        let stop = AtomicBool::new(false);
+        let begin = Snapshot::now()?;
+        let started = std::time::Instant::now();
+        let changes = std::thread::scope(|scope| -> Result<u32> {
+            let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, AT_ONCE, &stop));
+            let time = scale.pick(Duration::from_millis(1500), Duration::from_secs(5));
+            let mut changes = 0;
+            let mut changed = Ok(());
+            while started.elapsed() < time && changed.is_ok() {
+                changed = change(method, &testbed, changes);
+                changes += 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            stop.store(true, Ordering::Relaxed);
+            sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            changed.map(|()| changes)
+        })?;
+        let took = started.elapsed();
+        let cpus = begin.until(&Snapshot::now()?);
+        let seen = check.drained()?;
+        let heard = application.finish()?;
+        let made: u64 = source.sent()?.iter().sum();
+        applied.end()?;
+        LabError::check(seen.frames > 0 && seen.frames <= made, || {
+            format!("{} of {made} frames arrived", seen.frames)
+        })?;
+        LabError::check(heard.moves > 1, || format!("the application did not move: {heard:?}"))?;
+        Ok(Sample {
+            values: vec![
+                ("reordered", seen.late as f64),
+                ("moves", seen.moves as f64),
+                ("arrived", seen.frames as f64 / took.as_secs_f64()),
+            ],
+            checks: vec![
+                format!("frames of {} flows were numbered and made on CPU 0", load.flows),
+                "the application changed its CPU".to_owned(),
+                format!("settings changed at least {} times", changes.min(scale.pick(5, 20))),
+            ],
+            cpus,
+        })
+    }
+}
+
+/// Changes the settings of a method: in turn the last CPU alone, CPU 0 alone, and all.
+fn change(method: &Method, testbed: &Testbed, number: u32) -> Result<()> {
+    let last = online_cpus() - 1;
+    let turn = number as usize % 3;
+    match method {
+        Method::KernelRps | Method::KernelRfs => {
+            let cpus = [vec![last], vec![0], (0..=last).collect()];
+            super::method::set_rps_cpus(testbed.receiver(), "in0", &cpus[turn])
+        }
+        Method::Kernel(_) => {
+            let cpus = [format!("{last}-{last}"), "0-0".to_owned(), format!("0-{last}")];
+            let binary = rxsteer().map_err(|why| LabError::Load { why })?;
+            let mut set = testbed.receiver().command(binary);
+            output(set.args(["set", "in0", &format!("cpus={}", cpus[turn])])).map(drop)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,317 @@
+//! Rounds: each cell is measured once per round, in random order, so that all methods meet the same state of the machine.
+
+use super::figures::{Against, Figure, against};
+use super::{
+    About, CpuUse, Experiment, Load, Machine, Method, Metric, Sample, Scale, cpus::Snapshot,
+};
+use crate::error::Result;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rxsteer_sim::compare::holm;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Above this share of steal time (percent of all CPUs) a run has no verdict.
+const MOST_STEAL: f64 = 5.0;
+/// With fewer rounds there is no verdict: the interval of a median covers too little.
+const FEWEST_ROUNDS: usize = 6;
+/// A ratio of two runs without steering beyond this makes a run too noisy for a verdict.
+const MOST_NOISE: f64 = 1.25;
+
+/// The result of an experiment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Its name.
+    pub experiment: &'static str,
+    /// What it measures.
+    pub about: &'static str,
+    /// The published experiment that it repeats.
+    pub source: &'static str,
+    /// Its metrics; methods are compared by the first one.
+    pub metrics: &'static [Metric],
+    /// The command that makes this report.
+    pub command: String,
+    /// Whether it was a short run, whose figures decide nothing.
+    pub quick: bool,
+    /// Whether it was interrupted; the figures are those of the rounds until then.
+    pub partial: bool,
+    /// The machine.
+    pub machine: Machine,
+    /// Rounds that were begun.
+    pub rounds: usize,
+    /// Steal time while it ran, in percent of all CPUs.
+    pub steal_percent: f64,
+    /// The cells.
+    pub rows: Vec<Row>,
+    /// The conclusion.
+    pub verdict: Verdict,
+    /// What could not be measured, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A cell of a report.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The method.
+    pub method: Method,
+    /// The load.
+    pub load: &'static str,
+    /// The figures by metric.
+    pub metrics: BTreeMap<&'static str, Figure>,
+    /// The headline metric beside no steering under the same load.
+    pub against_none: Option<Against>,
+    /// What was verified about the load, in every round.
+    pub checks: Vec<String>,
+    /// Why rounds have no figure.
+    pub failures: Vec<String>,
+    /// What the CPUs did, as means over the rounds.
+    pub cpus: Vec<CpuUse>,
+}
+
+/// The conclusion of an experiment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verdict {
+    /// Whether the figures allow one.
+    pub given: bool,
+    /// In sentences.
+    pub text: Vec<String>,
+}
+
+/// Something that could not be measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Skipped {
+    /// The experiment, method or load.
+    pub what: String,
+    /// What it needs.
+    pub needs: String,
+}
+
+/// A method under a load, and what was measured.
+struct Cell {
+    method: Method,
+    load: Load,
+    samples: Vec<Option<Sample>>,
+    failures: Vec<String>,
+}
+
+/// Runs an experiment. `progress` is called before each measurement with the number of those that are done, the number of all,
+/// and what is measured next.
+///
+/// # Errors
+///
+/// If nothing at all could be measured: the first failure.
+pub fn run(
+    experiment: &dyn Experiment,
+    scale: Scale,
+    command: &str,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(usize, usize, &str),
+) -> Result<Report> {
+    let mut skipped = Vec::new();
+    let mut cells = Vec::new();
+    for load in experiment.loads(scale) {
+        for method in experiment.methods(scale) {
+            match experiment.excluded(&method, &load) {
+                Some(why) => skipped.push(Skipped {
+                    what: format!("{} with {}", String::from(method), load.name),
+                    needs: why.to_owned(),
+                }),
+                None => cells.push(Cell { method, load, samples: vec![], failures: vec![] }),
+            }
+        }
+    }
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let all = cells.len() * scale.rounds;
+    let begin = Snapshot::now()?;
+    let (mut done, mut rounds, mut first_failure) = (0, 0, None);
+    'rounds: for _ in 0..scale.rounds {
+        order.shuffle(&mut rng);
+        rounds += 1;
+        for cell in &mut cells {
+            cell.samples.push(None);
+        }
+        for &index in &order {
+            let cell = &mut cells[index];
+            if stop.load(Ordering::Relaxed) {
+                break 'rounds;
+            }
+            let name = String::from(cell.method);
+            progress(done, all, &format!("{name}, {}", cell.load.name));
+            match experiment.measure(&cell.method, &cell.load, scale) {
+                Ok(sample) => {
+                    if let Some(last) = cell.samples.last_mut() {
+                        *last = Some(sample);
+                    }
+                }
+                // An interrupt from a terminal also ends the programs that were measured.
+                Err(_) if stop.load(Ordering::Relaxed) => break 'rounds,
+                Err(error) => {
+                    cell.failures.push(error.to_string());
+                    first_failure.get_or_insert(error);
+                }
+            }
+            done += 1;
+        }
+    }
+    if let Some(error) = first_failure
+        && cells.iter().all(|cell| cell.samples.iter().all(Option::is_none))
+    {
+        return Err(error);
+    }
+    let use_of_all = begin.until(&Snapshot::now()?);
+    let steal =
+        use_of_all.iter().map(|cpu| cpu.steal).sum::<f64>() / use_of_all.len().max(1) as f64;
+    let about = experiment.about();
+    let rows = rows(&about, &cells);
+    let mut report = Report {
+        experiment: about.name,
+        about: about.about,
+        source: about.source,
+        metrics: about.metrics,
+        command: command.to_owned(),
+        quick: scale.quick,
+        partial: stop.load(Ordering::Relaxed),
+        machine: Machine::here(),
+        rounds,
+        steal_percent: (10.0 * steal).round() / 10.0,
+        rows,
+        verdict: Verdict { given: false, text: vec![] },
+        skipped,
+    };
+    report.verdict = verdict(&report, &about);
+    Ok(report)
+}
+
+fn rows(about: &About, cells: &[Cell]) -> Vec<Row> {
+    let headline = about.metrics[0];
+    let value = |cell: &Cell, round: usize, name: &str| -> Option<f64> {
+        let sample = cell.samples.get(round)?.as_ref()?;
+        sample.values.iter().find(|(of, _)| *of == name).map(|(_, value)| *value)
+    };
+    let none_of =
+        |load: &Load| cells.iter().find(|cell| cell.load == *load && cell.method == Method::None);
+    let beside_none = |cell: &Cell| {
+        let none = none_of(&cell.load).filter(|_| cell.method != Method::None)?;
+        let of = |cell, round| {
+            Some(value(cell, round, headline.name)? + f64::from(u8::from(headline.may_be_zero)))
+        };
+        let pair = |round| Some((of(none, round)?, of(cell, round)?));
+        let pairs: Vec<_> = (0..cell.samples.len()).filter_map(pair).collect();
+        against(&pairs)
+    };
+    let mut compared: Vec<Option<Against>> = cells.iter().map(beside_none).collect();
+    let probabilities: Vec<f64> = compared.iter().flatten().map(|against| against.p).collect();
+    let mut corrected = holm(&probabilities).into_iter();
+    // The noise of a load: how far apart two series without steering are.
+    let noise: Vec<f64> = cells
+        .iter()
+        .map(|cell| {
+            let again = cells
+                .iter()
+                .position(|other| other.load == cell.load && other.method == Method::Again);
+            again.and_then(|index| compared[index].as_ref()).map_or(1.0, |again| again.ratio)
+        })
+        .collect();
+    for (against, noise) in compared.iter_mut().zip(noise) {
+        if let Some(against) = against {
+            against.conclude(corrected.next().unwrap_or(1.0), noise, headline.more_is_better);
+        }
+    }
+    cells
+        .iter()
+        .zip(compared)
+        .map(|(cell, against_none)| {
+            let samples: Vec<&Sample> = cell.samples.iter().flatten().collect();
+            let figure = |metric: &Metric| {
+                let values: Vec<f64> = (0..cell.samples.len())
+                    .filter_map(|round| value(cell, round, metric.name))
+                    .collect();
+                Some((metric.name, Figure::of(&values, metric.unit)?))
+            };
+            let mut failures = cell.failures.clone();
+            failures.dedup();
+            Row {
+                method: cell.method,
+                load: cell.load.name,
+                metrics: about.metrics.iter().filter_map(figure).collect(),
+                against_none,
+                checks: samples.first().map(|sample| sample.checks.clone()).unwrap_or_default(),
+                failures,
+                cpus: mean_use(&samples),
+            }
+        })
+        .collect()
+}
+
+fn mean_use(samples: &[&Sample]) -> Vec<CpuUse> {
+    let first = samples.first().map(|sample| sample.cpus.as_slice()).unwrap_or_default();
+    let mean = |index: usize, of: fn(&CpuUse) -> f64| {
+        let values: Vec<f64> =
+            samples.iter().filter_map(|sample| sample.cpus.get(index).map(of)).collect();
+        (10.0 * values.iter().sum::<f64>() / values.len().max(1) as f64).round() / 10.0
+    };
+    let of_cpu = |(index, cpu): (usize, &CpuUse)| CpuUse {
+        cpu: cpu.cpu,
+        user: mean(index, |cpu| cpu.user),
+        system: mean(index, |cpu| cpu.system),
+        softirq: mean(index, |cpu| cpu.softirq),
+        idle: mean(index, |cpu| cpu.idle),
+        steal: mean(index, |cpu| cpu.steal),
+    };
+    first.iter().enumerate().map(of_cpu).collect()
+}
+
+fn verdict(report: &Report, about: &About) -> Verdict {
+    let headline = about.metrics[0];
+    let noise = report
+        .rows
+        .iter()
+        .filter(|row| row.method == Method::Again)
+        .filter_map(|row| row.against_none.as_ref())
+        .map(|against| against.ratio.max(1.0 / against.ratio))
+        .fold(1.0, f64::max);
+    let refused = if report.partial {
+        Some("the run was interrupted".to_owned())
+    } else if report.quick || report.rounds < FEWEST_ROUNDS {
+        Some(format!("{} rounds are too few; a verdict takes {FEWEST_ROUNDS}", report.rounds))
+    } else if report.steal_percent > MOST_STEAL {
+        Some(format!(
+            "the hypervisor took {} % of the CPUs' time, more than {MOST_STEAL} %",
+            report.steal_percent
+        ))
+    } else if noise > MOST_NOISE {
+        Some(format!("two series without steering differ by a factor of {noise:.2}"))
+    } else {
+        None
+    };
+    if let Some(why) = refused {
+        return Verdict { given: false, text: vec![format!("No verdict: {why}.")] };
+    }
+    let mut text = Vec::new();
+    for row in &report.rows {
+        let Some(against) = &row.against_none else { continue };
+        if row.method == Method::Again || against.finding == "not significant" {
+            continue;
+        }
+        text.push(format!(
+            "{}: {} with {} is {:.2} times that of no steering ({:.2} to {:.2}): {}.",
+            String::from(row.method),
+            headline.name,
+            row.load,
+            against.ratio,
+            against.low,
+            against.high,
+            against.finding
+        ));
+    }
+    if text.is_empty() {
+        text.push(format!(
+            "No method differs significantly from no steering in {}.",
+            headline.name
+        ));
+    }
+    Verdict { given: true, text }
+}

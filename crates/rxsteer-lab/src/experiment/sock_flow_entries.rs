@@ -1,0 +1,45 @@
+//! The kernel's table of desired CPUs, `rps_sock_flow_entries`: one number for the whole machine, so a namespace does not keep
+//! what an experiment sets.
+//!
+//! A record of the old value is written before the new one, so that the next experiment restores what a killed one left.
+
+use crate::error::{Result, Tried};
+use std::fs;
+use std::path::Path;
+
+const SETTING: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+const RECORD: &str = "/run/rxsteer-lab.rps_sock_flow_entries";
+
+/// The setting, restored when this is dropped.
+#[derive(Debug)]
+pub(super) struct SockFlowEntries(());
+
+impl SockFlowEntries {
+    pub(super) fn set(entries: u32) -> Result<SockFlowEntries> {
+        restore();
+        let old = fs::read_to_string(SETTING).tried(|| format!("read {SETTING}"))?;
+        let record = format!("{} {}", std::process::id(), old.trim());
+        fs::write(RECORD, record).tried(|| format!("write {RECORD}"))?;
+        let guard = SockFlowEntries(());
+        fs::write(SETTING, entries.to_string()).tried(|| format!("write {SETTING}"))?;
+        Ok(guard)
+    }
+}
+
+impl Drop for SockFlowEntries {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Restores the value of a record: that of this process, or of one that no longer exists.
+pub(super) fn restore() {
+    let Ok(record) = fs::read_to_string(RECORD) else { return };
+    let Some((process, old)) = record.split_once(' ') else { return };
+    let is_ours = process == std::process::id().to_string();
+    if is_ours || !Path::new("/proc").join(process).exists() {
+        // Whoever may not write it did not change it either.
+        let _ = fs::write(SETTING, old);
+        let _ = fs::remove_file(RECORD);
+    }
+}

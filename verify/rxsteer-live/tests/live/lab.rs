@@ -1,0 +1,133 @@
+//! `rxsteer lab` through the program: each experiment in its short form, and nothing left behind by a killed one.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use rxsteer_lab::{Process, missing, rxsteer, skipped, slice};
+use serde_json::Value;
+
+fn lab(arguments: &[&str]) -> Output {
+    let mut command = Command::new(rxsteer().unwrap());
+    command.arg("lab").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The names, and what this machine lacks for each.
+fn listed() -> Vec<(String, Option<String>)> {
+    let list: Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
+    let experiments = list["experiments"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let about = |of: &Value| (text(&of["name"]).unwrap(), text(&of["lacks"]));
+    experiments.iter().map(about).collect()
+}
+
+#[test]
+fn each_experiment_runs_and_its_load_is_what_it_says() {
+    let test = "lab::each_experiment_runs_and_its_load_is_what_it_says";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    for (name, lacks) in listed() {
+        if let Some(lacks) = lacks {
+            skipped(&format!("{test} ({name})"), &lacks);
+            continue;
+        }
+        let output = lab(&["run", &name, "--quick", "--repeat", "1", "--json"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|why| panic!("{name}: {why}; {said}"));
+        assert_eq!(output.status.code(), Some(0), "{name}: {report:#} {said}");
+        assert_eq!(
+            (&report["experiment"], &report["partial"]),
+            (&Value::from(&*name), &false.into())
+        );
+        let headline = report["metrics"][0]["name"].as_str().unwrap();
+        let rows = report["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{name}: {report:#}");
+        for row in rows {
+            let median = row["metrics"][headline]["median"].as_f64();
+            assert!(median.is_some_and(f64::is_finite), "{name}: {row:#}");
+            assert!(!row["checks"].as_array().unwrap().is_empty(), "{name}: {row:#}");
+        }
+        // One round decides nothing.
+        assert_eq!(report["verdict"]["given"], false, "{name}");
+    }
+    assert_eq!(left(), Vec::<String>::new());
+}
+
+/// Namespaces of processes that no longer exist.
+fn left() -> Vec<String> {
+    let output = Command::new("ip").args(["netns", "list"]).output().unwrap();
+    let names = String::from_utf8(output.stdout).unwrap();
+    let is_left = |name: &&str| {
+        let process = name.strip_prefix("rxs-").and_then(|rest| rest.split('-').next());
+        process.is_some_and(|process| !std::path::Path::new("/proc").join(process).exists())
+    };
+    names
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .filter(is_left)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn killed_at_any_moment_it_is_cleared_up_by_the_next_start() {
+    let test = "lab::killed_at_any_moment_it_is_cleared_up_by_the_next_start";
+    let Some(_alone) = super::ready(test, &["nft"], 2) else { return };
+    let setting = "/proc/sys/net/core/rps_sock_flow_entries";
+    let before = std::fs::read_to_string(setting).unwrap();
+    for kill in 0..slice(4, 50) {
+        let name = ["forward", "order"][kill % 2];
+        let mut command = Command::new(rxsteer().unwrap());
+        command.args(["lab", "run", name, "--quick", "--json"]);
+        let mut process =
+            Process::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+        std::thread::sleep(Duration::from_millis(200 + 397 * kill as u64 % 5000));
+        process.signal(Signal::KILL).unwrap();
+        process.wait(Duration::from_secs(5)).unwrap();
+    }
+    // Whatever starts next clears up first.
+    let output = lab(&["run", "order", "--quick", "--repeat", "1", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(left(), Vec::<String>::new());
+    assert_eq!(std::fs::read_to_string(setting).unwrap(), before);
+}
+
+#[test]
+fn interrupted_it_shows_what_it_has() {
+    let test = "lab::interrupted_it_shows_what_it_has";
+    let Some(_alone) = super::ready(test, &["nft"], 2) else { return };
+    let mut command = Command::new(rxsteer().unwrap());
+    command.args(["lab", "run", "forward", "--quick", "--repeat", "50", "--json"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out");
+    let out = std::fs::File::create(&file).unwrap();
+    let mut process = Process::start(command.stdout(out).stderr(Stdio::null())).unwrap();
+    std::thread::sleep(Duration::from_secs(6));
+    process.signal(Signal::INT).unwrap();
+    let status = process.wait(Duration::from_secs(30)).unwrap();
+    assert_eq!(status.code(), Some(130));
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(report["partial"], true, "{report:#}");
+    assert_eq!(report["verdict"]["given"], false);
+    assert_eq!(left(), Vec::<String>::new());
+}
+
+#[test]
+fn unknown_name_and_missing_rights_are_refused() {
+    let output = lab(&["run", "foward", "--quick"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("did you mean 'forward'"), "{said}");
+    if missing(&["setpriv"]).is_some() {
+        return skipped(
+            "lab::unknown_name_and_missing_rights_are_refused",
+            "it takes root and setpriv",
+        );
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups"]).arg(rxsteer().unwrap());
+    let output = command.args(["lab", "run", "order", "--quick"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("takes root"), "{said}");
+}
