@@ -1,7 +1,8 @@
 //! The measured cases: counting on two CPUs, compared with one block for both; and reading, clearing and freeing a
 //! flow, compared with the walk over all possible CPUs that ovs-stats replaced.
 
-#[path = "walk.rs"]
+#[path = "../../rxsteer-lab/src/flow_costs/walk.rs"]
+#[allow(dead_code, reason = "the lab measures updates too")]
 mod walk;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

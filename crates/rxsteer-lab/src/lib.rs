@@ -13,6 +13,7 @@
 //! - [`MovingApplication`]: real sockets whose reader moves from CPU to CPU;
 //! - [`Steering`]: `rxsteer run` in a namespace, and its reports;
 //! - `experiment`: experiments that compare methods of steering, their rounds and reports;
+//! - [`FlowLoad`]: what the statistics of flows cost;
 //! - [`clients`]: iperf3, nginx with wrk, and ping, and their reports.
 //!
 //! Invariant: nothing outlives its owner. Namespaces and processes are removed when their value is dropped, also when a
@@ -31,6 +32,7 @@ mod error;
 pub mod experiment;
 #[cfg(feature = "bpf")]
 mod fixed;
+mod flow_costs;
 #[cfg(feature = "bpf")]
 mod live;
 mod namespace;
@@ -60,6 +62,7 @@ pub use delay::{DelayCheck, Delays, monotonic_ns};
 pub use error::{LabError, Result};
 #[cfg(feature = "bpf")]
 pub use fixed::{Arrivals, EmptySockets, EmptySwitch, Fixed, FixedRoute};
+pub use flow_costs::{FlowCosts, FlowLoad, FlowStore};
 #[cfg(feature = "bpf")]
 pub use live::{Family, LiveFrames, Pass, Protocol, Traffic};
 pub use namespace::Namespace;

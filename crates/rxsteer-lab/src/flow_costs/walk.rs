@@ -53,6 +53,23 @@ impl WalkFlows {
         self.stats[flow][cpu] = u64::from(block) + 1;
     }
 
+    /// `ovs_flow_stats_update`, without the lock of the block: a packet of `bytes` with TCP flags at a time.
+    pub(crate) fn update(&mut self, flow: usize, cpu: usize, counted: (u64, u64, u64)) {
+        let (bytes, flags, time_ns) = counted;
+        let Some(block) = (self.stats[flow][cpu] as usize).checked_sub(1) else {
+            return self.add(flow, cpu);
+        };
+        let block = &self.blocks[block];
+        // One CPU writes a block.
+        let add = |word: &AtomicU64, more| {
+            word.store(word.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        };
+        add(&block.packets, 1);
+        add(&block.bytes, bytes);
+        block.tcp_flags.store(block.tcp_flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
+        block.last_ns.store(time_ns, Ordering::Relaxed);
+    }
+
     /// `cpumask_next(cpu, cpu_possible_mask)`: the next bit, or one past the last CPU.
     #[inline]
     fn next_cpu(&self, cpu: usize) -> usize {
