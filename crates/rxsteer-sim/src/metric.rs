@@ -7,7 +7,7 @@
 
 use crate::result::{CpuResult, TrafficResult};
 use crate::{RunResult, Scenario};
-use rxsteer_core::{CpuId, DropReason};
+use rxsteer_core::{CpuId, DropReason, Policy};
 use std::collections::BTreeSet;
 
 /// The unit of a figure.
@@ -233,12 +233,15 @@ fn cpu_per_packet(_: &Scenario, run: &RunResult) -> Option<f64> {
     (packets > 0).then(|| busy * run.measured_ns as f64 / packets as f64)
 }
 
-/// The imbalance over the CPUs that packets are steered to, and other CPUs that processed any packet.
+/// The imbalance over the CPUs that packets are steered to, and other CPUs that processed any packet. `bound` steers
+/// to the CPUs it names alone; under `none` they are those that packets could be steered to.
 fn imbalance(scenario: &Scenario, run: &RunResult) -> Option<f64> {
     let steering = &scenario.steering;
     let maps = steering.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
-    let meant = steering.cpus.iter().chain(steering.policy.named_cpus()).chain(maps);
-    let mut cpus: BTreeSet<usize> = meant.map(CpuId::index).collect();
+    let mut cpus: BTreeSet<usize> = match &steering.policy {
+        Policy::Bound(_) => steering.policy.named_cpus().map(CpuId::index).collect(),
+        _ => steering.cpus.iter().chain(maps).map(CpuId::index).collect(),
+    };
     cpus.extend(run.cpus.iter().enumerate().filter(|(_, cpu)| cpu.packets > 0).map(|(id, _)| id));
     cpus.retain(|id| *id < run.cpus.len());
     let any = run.cpus.iter().any(|cpu| cpu.packets > 0);
@@ -327,5 +330,17 @@ mod tests {
         assert_eq!(value(&run), Some(3.6));
         run.cpus.iter_mut().for_each(|cpu| cpu.packets = 0);
         assert_eq!(value(&run), None);
+    }
+
+    #[test]
+    fn bound_is_even_if_the_cpus_it_names_are() {
+        let (mut scenario, mut run) = (scenario(), result(7));
+        scenario.steering.policy = "bound:0=2,1=3".parse().unwrap();
+        for (cpu, packets) in run.cpus.iter_mut().zip([0, 0, 30, 10]) {
+            cpu.packets = packets;
+        }
+        let imbalance = Metric::named("imbalance").unwrap();
+        // CPU 1 is in the list of CPUs, which `bound` does not use: 30 over a mean of 20.
+        assert_eq!(imbalance.value(&scenario, &run, Subject::Run), Some(1.5));
     }
 }

@@ -1,7 +1,7 @@
 //! The published experiments: the predictions, and that fits use none of the predicted rows.
 
 use rxsteer_core::Policy;
-use rxsteer_sim::fit;
+use rxsteer_sim::fit::{self, FitError};
 use rxsteer_sim::published::machine::forwarder::{self, Pairs};
 use rxsteer_sim::published::machine::server::{
     self, RECEIVING_SHARE_BY_RFS, RECEIVING_SHARE_BY_SLIDES, Values,
@@ -9,6 +9,7 @@ use rxsteer_sim::published::machine::server::{
 use rxsteer_sim::published::{Experiment, Report, Role, fitted_rows, predicted_rows, report};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// All Rust files in a folder of `src`, and below it.
 fn sources(folder: &str) -> Vec<PathBuf> {
@@ -116,7 +117,7 @@ fn row(report: &Report, what: &str) -> f64 {
 
 #[test]
 fn rfs_is_predicted() {
-    let report = report(Experiment::Rfs).unwrap();
+    let report = report(Experiment::Rfs, &AtomicBool::new(false)).unwrap();
     check(&report);
     assert_eq!(missed(&report), ["order of latency p90"]);
     assert!(report.mean_absolute_error() < 8.0, "{}", report.mean_absolute_error());
@@ -130,7 +131,7 @@ fn rfs_is_predicted() {
 
 #[test]
 fn hand_off_is_predicted() {
-    let report = report(Experiment::HandOff).unwrap();
+    let report = report(Experiment::HandOff, &AtomicBool::new(false)).unwrap();
     check(&report);
     assert_eq!(missed(&report), [""; 0]);
     assert!(report.mean_absolute_error() < 5.0, "{}", report.mean_absolute_error());
@@ -140,7 +141,7 @@ fn hand_off_is_predicted() {
 
 #[test]
 fn rps_is_predicted() {
-    let report = report(Experiment::Rps).unwrap();
+    let report = report(Experiment::Rps, &AtomicBool::new(false)).unwrap();
     check(&report);
     assert_eq!(missed(&report), [""; 0]);
     assert!(report.mean_absolute_error() < 12.0, "{}", report.mean_absolute_error());
@@ -154,7 +155,7 @@ fn rps_is_predicted() {
 
 #[test]
 fn sparse_is_predicted() {
-    let report = report(Experiment::Sparse).unwrap();
+    let report = report(Experiment::Sparse, &AtomicBool::new(false)).unwrap();
     assert_eq!(report.rows.len(), 3 * 12 + 2);
     assert!(report.rows.iter().all(|row| row.predicted.is_finite()));
     assert_eq!(
@@ -199,4 +200,12 @@ fn fit_of_rps_is_the_committed_one() {
 #[ignore = "takes some minutes: cargo xtask sim-fits --all"]
 fn fit_of_sparse_is_the_committed_one() {
     fits_again(Experiment::Sparse);
+}
+
+#[test]
+fn stopped_reports_say_so_and_have_no_half_rows() {
+    for experiment in Experiment::ALL {
+        let stopped = report(experiment, &AtomicBool::new(true));
+        assert!(matches!(stopped, Err(FitError::Stopped)), "{experiment}");
+    }
 }

@@ -9,6 +9,9 @@ use rxsteer_sim::metric::Subject;
 /// transactions.
 const GOALS: [&str; 2] = ["transactions_per_second", "bits_per_second"];
 
+/// The least relative loss that is named, as a share: [`figure::relative`] has one decimal of a per cent.
+const SHOWN: f64 = 0.0005;
+
 /// The advice; `None` if nothing was compared.
 pub(crate) fn advice(results: &Results) -> Option<String> {
     let baseline = &results.cells[0].label;
@@ -88,9 +91,11 @@ fn sentence(results: &Results, best: &Difference) -> String {
     )
 }
 
-/// What gets worse under the advised policy.
+/// What gets worse under the advised policy. A loss that no printed digit shows is not a price.
 fn price(results: &Results, differences: &[&Difference], best: &Difference) -> String {
-    let worse = |it: &&&Difference| it.cell == best.cell && it.finding() == Finding::Worse;
+    let shows = |it: &Difference| it.relative().is_none_or(|by| by.abs() >= SHOWN);
+    let worse =
+        |it: &&&Difference| it.cell == best.cell && it.finding() == Finding::Worse && shows(it);
     let parts: Vec<String> = differences
         .iter()
         .filter(worse)

@@ -78,7 +78,16 @@ fn number(value: f64, decimals: usize) -> String {
         // Large counts are written in groups of three digits.
         grouped(value.round() as u64)
     } else {
-        format!("{value:.decimals$}")
+        unsigned_zero(format!("{value:.decimals$}"))
+    }
+}
+
+/// A number whose digits are all 0 without its sign.
+fn unsigned_zero(number: String) -> String {
+    if number.contains(|digit| matches!(digit, '1'..='9')) {
+        number
+    } else {
+        number.trim_start_matches(['+', '-']).to_owned()
     }
 }
 
@@ -100,7 +109,8 @@ pub(crate) fn probability(p: f64) -> String {
 
 /// A share with its sign, in percent.
 pub(crate) fn relative(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{:+.1} %", share * 100.0))
+    let number = |share: f64| unsigned_zero(format!("{:+.1}", share * 100.0));
+    share.map_or("-".to_owned(), |share| format!("{} %", number(share)))
 }
 
 /// The name of a figure: its metric, and its traffic or CPU if the run has several.
@@ -141,6 +151,8 @@ mod tests {
         assert_eq!(difference(Unit::BitsPerSecond, 2e6, 1e5), "+2.00 ± 0.10 Mbit/s");
         assert_eq!(probability(0.000_01), "< 0.001");
         assert_eq!(relative(Some(-0.123)), "-12.3 %");
+        assert_eq!(relative(Some(-0.0004)), "0.0 %");
+        assert_eq!(difference(Unit::Ratio, -0.0004, 0.0001), "0.000");
         assert_eq!(summary(Unit::Share, None), "-");
     }
 }

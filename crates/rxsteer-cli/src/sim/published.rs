@@ -4,13 +4,14 @@
 use super::figure::lines;
 use super::whole_file::WholeFile;
 use crate::Outcome;
+use crate::input::stop_on_interrupt;
 use crate::output;
 use crate::output::table::{self, grouped};
 use crate::words::{plural, suggestion};
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_settings::words;
-use rxsteer_sim::fit::{self, Fit};
+use rxsteer_sim::fit::{self, Fit, FitError};
 use rxsteer_sim::published::{self, Experiment, Report, Role, Row};
 use rxsteer_user::shown;
 use serde_json::{Value, json};
@@ -73,7 +74,17 @@ fn parse_experiment(text: &str) -> Result<Experiment, String> {
 /// Executes the options; `None` if none of them is given.
 pub(crate) fn command(args: &PublishedArgs, json: bool) -> anyhow::Result<Option<Outcome>> {
     if let Some(experiment) = args.published {
-        let report = published::report(experiment)?;
+        let stop = stop_on_interrupt(&[])?;
+        let report = match published::report(experiment, &stop) {
+            Err(FitError::Stopped) => {
+                output::note(
+                    "rxsteer: interrupted; nothing is shown, since each figure is a mean over whole runs. \
+                     Run it again, and let it end.",
+                );
+                return Ok(Some(Outcome::Interrupted));
+            }
+            report => report?,
+        };
         output::print(&if json { format!("{:#}\n", object(&report)) } else { text(&report) })?;
     } else if let Some(experiment) = args.fit {
         make_fit(experiment, args.out.as_deref(), json)?;

@@ -67,9 +67,27 @@ impl Cell {
         self.runs.iter().map(|run| run.reordered).sum()
     }
 
-    /// Whether order was kept, or was not promised: it cannot be kept if interrupts are spread.
+    /// Whether every flow kept its order.
     pub(crate) fn order_holds(&self) -> bool {
-        self.reordered() == 0 || self.is_spread()
+        self.reordered() == 0
+    }
+
+    /// Whether order was lost although it was promised; it cannot be kept if interrupts are spread.
+    fn breaks_order(&self) -> bool {
+        !self.order_holds() && !self.is_spread()
+    }
+
+    /// A message if the policy has RFS and nothing for RFS to follow.
+    fn rfs_without_applications(&self) -> Option<String> {
+        let forwards = self.scenario.traffic.iter().all(|traffic| traffic.out.is_some());
+        (self.scenario.steering.policy.is_rfs() && forwards).then(|| {
+            format!(
+                "all traffic here is forwarded, so no application reads packets and RFS has no desired CPU \
+                 to follow: {} decides as it would without RFS. Compare it on a scenario whose traffic ends here \
+                 (no out).",
+                self.label
+            )
+        })
     }
 
     /// Whether the interrupts of a NIC go to several CPUs in turn.
@@ -96,7 +114,7 @@ impl Results {
 
     /// The outcome: whether order and conservation held everywhere.
     pub(crate) fn outcome(&self) -> Outcome {
-        let held = |cell: &Cell| cell.order_holds() && cell.lost_count().is_empty();
+        let held = |cell: &Cell| !cell.breaks_order() && cell.lost_count().is_empty();
         if !self.cells.iter().all(held) || !self.issues().is_empty() {
             Outcome::Findings
         } else if self.interrupted {
@@ -116,7 +134,8 @@ impl Results {
         let mut notes = self.issues().to_vec();
         for cell in &self.cells {
             let label = &cell.label;
-            if !cell.order_holds() {
+            notes.extend(cell.rfs_without_applications());
+            if cell.breaks_order() {
                 let seeds = cell.runs.iter().filter(|run| run.reordered > 0).map(|run| run.seed);
                 notes.push(format!(
                     "{} packets were processed out of order under {label} (seed {}). That is a bug in \

@@ -159,3 +159,15 @@ fn every_metric_is_in_the_documentation() {
         assert!(text.contains(&row), "docs/sim.md lacks {row}");
     }
 }
+
+#[test]
+fn rfs_on_a_router_is_noted_and_elsewhere_it_is_not() {
+    let notes = |scenario: &str, policy: &str| {
+        let policy = format!("steering.policy={policy}");
+        super::results(&[scenario, "--seconds", "0.001", "--set", &policy]).notes().join("\n")
+    };
+    let router = notes("router-one-queue", "rfs+sparse");
+    assert!(router.contains("rfs+sparse decides as it would without RFS"), "{router}");
+    assert_eq!(notes("router-one-queue", "sparse"), "");
+    assert_eq!(notes("rpc-8", "rfs"), "");
+}

@@ -39,6 +39,9 @@ pub enum FitError {
         "the committed fit of {0} can't be read: {1}; write it anew with rxsteer sim --fit {0}"
     )]
     Unreadable(Experiment, String),
+    /// The caller gave the report up before its runs were done.
+    #[error("the runs were stopped before all of them were done")]
+    Stopped,
 }
 
 /// The result of a fit, as it is committed.

@@ -7,6 +7,7 @@ use super::{Experiment, Report, Role, Row, Target, mean, runs};
 use super::{fitted_rows as fitted, predicted_rows as predicted};
 use crate::fit::{Fit, FitError};
 use crate::{RunResult, Scenario};
+use std::sync::atomic::AtomicBool;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
@@ -17,13 +18,13 @@ const LACKS: &[&str] = &[
     "The older machine's gain is below 30 %, as published, but it is the assumed bus between all cores that makes it so.",
 ];
 
-pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
+pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
     let (packet_ns, sent) = (fit.part["inline"].value("packet_ns"), SENT_PPS.value);
     let share = RECEIVING_SHARE_BY_SLIDES.value;
     let machine =
         |pps, hand_off, pairs| forwarder::scenario(packet_ns, share, pps, hand_off, pairs);
     let rate =
-        |scenario: &Scenario| Ok::<f64, FitError>(mean(&runs(scenario)?, packets_per_second));
+        |scenario: &Scenario| Ok::<f64, FitError>(mean(&runs(scenario, stop)?, packets_per_second));
 
     let inline = rate(&machine(sent, false, Pairs::Socket))?;
     let gain = |pps: f64| 100.0 * (pps / inline - 1.0);
@@ -31,7 +32,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
     // The receivers of hand-off-patch receive as many packets as are forwarded, and the rest is lost before them:
     // "mostly receiving matches forwarding". So the receivers are examined when as many packets are sent as are
     // forwarded.
-    let at_full_rate = runs(&machine(handed, true, Pairs::Socket))?;
+    let at_full_rate = runs(&machine(handed, true, Pairs::Socket), stop)?;
     let idle = mean(&at_full_rate, receivers_idle);
     let siblings = rate(&machine(sent, true, Pairs::Siblings))?;
     let older = rate(&machine(sent, true, Pairs::Apart))?;

@@ -23,8 +23,9 @@ mod sparse;
 pub use report::{Report, Role, Row, Target};
 
 use crate::fit::{self, FitError};
-use crate::{RunResult, Scenario};
+use crate::{RunResult, Scenario, engine};
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
 /// The number of seeds of a report whose runs differ little: its figures are means over the seeds 1 to this
 /// number.
@@ -66,17 +67,18 @@ impl fmt::Display for Experiment {
     }
 }
 
-/// Runs an experiment on its fitted machine, which takes a few seconds on one core.
+/// Runs an experiment on its fitted machine, which takes a few seconds on one core. When `stop` becomes true it is
+/// given up: each figure is a mean over whole runs.
 ///
 /// # Errors
-/// When the committed fit can't be read, or its machine can't be simulated.
-pub fn report(experiment: Experiment) -> Result<Report, FitError> {
+/// When the committed fit can't be read, or its machine can't be simulated; [`FitError::Stopped`] after `stop`.
+pub fn report(experiment: Experiment, stop: &AtomicBool) -> Result<Report, FitError> {
     let fit = fit::committed(experiment)?;
     match experiment {
-        Experiment::Sparse => sparse::report(fit),
-        Experiment::Rfs => rfs::report(fit),
-        Experiment::HandOff => hand_off::report(fit),
-        Experiment::Rps => rps::report(fit),
+        Experiment::Sparse => sparse::report(fit, stop),
+        Experiment::Rfs => rfs::report(fit, stop),
+        Experiment::HandOff => hand_off::report(fit, stop),
+        Experiment::Rps => rps::report(fit, stop),
     }
 }
 
@@ -86,6 +88,10 @@ fn mean(runs: &[RunResult], figure: impl Fn(&RunResult) -> f64) -> f64 {
 }
 
 /// Runs the scenario with all seeds of a report.
-fn runs(scenario: &Scenario) -> Result<Vec<RunResult>, FitError> {
-    (1..=SEEDS).map(|seed| Ok(crate::run(scenario, seed)?)).collect()
+fn runs(scenario: &Scenario, stop: &AtomicBool) -> Result<Vec<RunResult>, FitError> {
+    let one = |seed| {
+        let run = engine::run_unless(stop, scenario, seed)?;
+        run.filter(|run| run.measured_ns == scenario.measured_ns()).ok_or(FitError::Stopped)
+    };
+    (1..=SEEDS).map(one).collect()
 }

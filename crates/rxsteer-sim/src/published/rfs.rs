@@ -8,6 +8,7 @@ use super::{fitted_rows as fitted, predicted_rows as predicted};
 use crate::RunResult;
 use crate::fit::{Fit, FitError};
 use rxsteer_core::Policy;
+use std::sync::atomic::AtomicBool;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
@@ -26,13 +27,13 @@ const POLICIES: [(&str, Policy, Role); 3] = [
     ("RFS", Policy::Rfs, Role::Predicted),
 ];
 
-pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
+pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
     let mut rows = Vec::new();
     let netperf = &fit.part["netperf"];
     let values = Values::netperf(netperf.value("request_ns"), netperf.value("service_ns"));
     let published =
         [fitted::RFS_NETPERF, predicted::RFS_NETPERF_WITH_RPS, predicted::RFS_NETPERF_WITH_RFS];
-    test("netperf", &server::RFS_NETPERF, values, published, &mut rows)?;
+    test("netperf", &server::RFS_NETPERF, values, published, &mut rows, stop)?;
 
     let rpc = &fit.part["rpc"];
     let values = Values {
@@ -42,7 +43,7 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
         frames: rpc.value("frames"),
     };
     let published = [fitted::RFS_RPC, predicted::RFS_RPC_WITH_RPS, predicted::RFS_RPC_WITH_RFS];
-    let all = test("RPC test", &server::RFS_RPC, values, published, &mut rows)?;
+    let all = test("RPC test", &server::RFS_RPC, values, published, &mut rows, stop)?;
     let mut targets = vec![Target::within("tps within 15 %", &rows, "/s", 15.0)];
     latency(&all, &mut rows, &mut targets);
     let mut constants = vec![RECEIVING_SHARE_BY_SLIDES];
@@ -67,10 +68,11 @@ fn test(
     values: Values,
     published: [Served; 3],
     rows: &mut Vec<Row>,
+    stop: &AtomicBool,
 ) -> Result<Vec<Vec<RunResult>>, FitError> {
     let mut all = Vec::new();
     for ((label, policy, role), published) in POLICIES.into_iter().zip(published) {
-        let runs = runs(&server.scenario(values, policy, false))?;
+        let runs = runs(&server.scenario(values, policy, false), stop)?;
         let what = |figure: &str| format!("{name}, {label}: {figure}");
         let busy = if role == Role::Fitted { Role::Fitted } else { Role::Beside };
         rows.push(Row::new(what("tps"), "/s", published.tps, mean(&runs, tps), role));

@@ -9,6 +9,7 @@ use crate::fit::{Fit, FitError};
 use crate::published::figures::Served;
 use crate::published::machine::server::Server;
 use rxsteer_core::Policy;
+use std::sync::atomic::AtomicBool;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
@@ -19,7 +20,7 @@ const LACKS: &[&str] = &[
     "A queue per CPU is far off: 204K tps at 12 % leave 88 % of the machine idle, so that something else limited that test, its clients perhaps; here only receiving CPUs are limited. Sockets of four cores and netperf with 500 connections are assumed; rps-slides gives neither.",
 ];
 
-pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
+pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
     let mut rows = Vec::new();
     let published = fitted::RPS_CARDS.into_iter().zip(predicted::RPS_CARDS_WITH_RPS);
     for ((name, server), (without, with)) in server::RPS_CARDS.iter().zip(published) {
@@ -30,12 +31,12 @@ pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
             (format!("{name}, RPS"), with, Policy::Rps, false, Role::Predicted),
         ];
         for (what, published, policy, per_cpu, role) in cases {
-            case(&what, server, values, published, (policy, per_cpu, role), &mut rows)?;
+            case(&what, server, values, published, (policy, per_cpu, role), &mut rows, stop)?;
         }
         if *name == "bnx2x" {
             let row = predicted::RPS_MULTI_QUEUE;
             let case_of = (Policy::None, true, Role::Beside);
-            case("bnx2x, a queue per CPU", server, values, row, case_of, &mut rows)?;
+            case("bnx2x, a queue per CPU", server, values, row, case_of, &mut rows, stop)?;
         }
     }
     let mut constants = vec![RECEIVING_SHARE_BY_RFS];
@@ -61,8 +62,9 @@ fn case(
     published: Served,
     (policy, queue_per_cpu, role): (Policy, bool, Role),
     rows: &mut Vec<Row>,
+    stop: &AtomicBool,
 ) -> Result<(), FitError> {
-    let runs = runs(&server.scenario(values, policy, queue_per_cpu))?;
+    let runs = runs(&server.scenario(values, policy, queue_per_cpu), stop)?;
     let busy = if role == Role::Fitted { Role::Fitted } else { Role::Beside };
     rows.push(Row::new(format!("{what}: tps"), "/s", published.tps, mean(&runs, tps), role));
     let own = mean(&runs, cpu_percent);

@@ -25,9 +25,9 @@ const LACKS: &[&str] = &[
     "Costs that grow with the number of connections are one mean-field term (flow_miss); routes, translation and tracking are not modelled apart. Searching slots costs nothing here, so the loss at twenty and more connections (-3.8, -3.3 %) is not explained by it.",
 ];
 
-pub(super) fn report(fit: Fit) -> Result<Report, FitError> {
+pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
     let values = VALUES.map(|name| fit.part["original"].value(name));
-    let cells = runs(&values)?;
+    let cells = runs(&values, stop)?;
     // For each row: there and back by hash, there and back with slots.
     let cells: Vec<&[Vec<RunResult>]> = cells.chunks_exact(4).collect();
     let mut rows = Vec::new();
@@ -112,7 +112,7 @@ fn targets(rows: &[Row], spreads: [(f64, f64); 2]) -> Vec<Target> {
 }
 
 /// All runs, by row: there and back by hash, there and back with slots.
-fn runs(values: &[f64]) -> Result<Vec<Vec<RunResult>>, FitError> {
+fn runs(values: &[f64], stop: &AtomicBool) -> Result<Vec<Vec<RunResult>>, FitError> {
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let plan = Plan { first_seed: 1, seeds: SEEDS, threads };
     let cell = |cell: usize, _seed: u64| {
@@ -120,9 +120,8 @@ fn runs(values: &[f64]) -> Result<Vec<Vec<RunResult>>, FitError> {
         let policy = if cell % 4 < 2 { Policy::Rps } else { Policy::Sparse(Slots::of(4)) };
         router::scenario(values, SPARSE_ORIGINAL[cell / 4].connections, way, policy)
     };
-    let never = AtomicBool::new(false);
-    let runs = run_cells(4 * SPARSE_ORIGINAL.len(), plan, &cell, &|| {}, &never)?;
-    Ok(runs.cells)
+    let runs = run_cells(4 * SPARSE_ORIGINAL.len(), plan, &cell, &|| {}, stop)?;
+    if runs.stopped { Err(FitError::Stopped) } else { Ok(runs.cells) }
 }
 
 fn mean(runs: &[RunResult]) -> f64 {
