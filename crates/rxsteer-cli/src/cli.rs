@@ -2,7 +2,7 @@
 
 use crate::auto::AutoArgs;
 use crate::change_spec::{PlannedChange, parse_interval};
-use crate::compare::args::CompareArgs;
+use crate::compare::args::{AdviseArgs, CompareArgs};
 use crate::config::ConfigArgs;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
@@ -37,7 +37,6 @@ use std::time::Duration;
     version,
     max_term_width = 100,
     after_help = "Examples:\n  \
-        rxsteer demo                           what does steering do?\n  \
         rxsteer compare capture.pcap --cpus 4  which policy spreads this over 4 CPUs?\n  \
         rxsteer host recommend eth0            does steering help here, and how?\n\n\
         rxsteer COMMAND -h is a summary; rxsteer COMMAND --help explains all options.\n\
@@ -53,6 +52,7 @@ pub(crate) enum Command {
     /// Send captured or synthetic frames through the receive path
     Replay(Box<ReplayArgs>),
     Compare(Box<CompareArgs>),
+    Advise(Box<AdviseArgs>),
     /// Show the largest flows, and the CPUs that processed them
     Flows(Box<FlowsArgs>),
     Live(Box<LiveArgs>),

@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => explain::command(&args),
         Command::Auto(args) => auto::command(&args),
         Command::Compare(args) => compare::command(&args),
+        Command::Advise(args) => compare::advise(&args),
         Command::Check(args) => check::command(&args),
         Command::Host(args) => host::command(&args),
         Command::Run(args) => run::command(*args),

@@ -95,6 +95,17 @@ pub(crate) fn runs(count: u64, quiet: bool) -> ProgressBar {
     bar
 }
 
+/// A bar of the time that a watch takes, in milliseconds; hidden when `quiet` or when standard error is no terminal.
+pub(crate) fn time(time: Duration, quiet: bool) -> ProgressBar {
+    let shown = !quiet && std::io::stderr().is_terminal();
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let length = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    let style = ProgressStyle::with_template("{wide_bar} {msg}; ctrl-c: the answer so far");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
 /// The time left, once a run has shown how long one takes.
 fn left(done: u64, left: Duration) -> String {
     if done == 0 { String::new() } else { format!(", {:#} left", HumanDuration(left)) }

@@ -18,7 +18,7 @@ use anyhow::Context;
 use rxsteer_records::recording::{LiveFlows, Recorded, Recording};
 use rxsteer_status::Command;
 use rxsteer_status::userspace::Watched;
-use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy};
+use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES};
 use rxsteer_user::sink::{Sink, SinkReport};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::{Source, SourceIssue};
@@ -235,7 +235,7 @@ fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -
 /// Whether the flow hash picks CPUs, now or after a change.
 pub(crate) fn by_hash(config: &PipelineConfig) -> bool {
     let changed = config.changes.iter().filter_map(|(_, change)| change.policy.as_ref());
-    changed.chain([&config.policy]).any(Policy::has_maps)
+    changed.chain([&config.policy]).any(|policy| policy.has_maps() || policy.balance().is_some())
 }
 
 /// The configuration that the arguments describe.

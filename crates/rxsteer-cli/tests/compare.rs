@@ -63,7 +63,7 @@ fn policies_stand_side_by_side_with_the_null() {
         .iter()
         .filter_map(|row| row["policy"].as_str())
         .collect();
-    assert_eq!(policies, ["none", "rps", "sparse", "rfs", "rfs+sparse"]);
+    assert_eq!(policies, ["none", "rps", "sparse", "rfs", "rfs+sparse", "rps+balance"]);
     assert_eq!(figure(&compared, "none", "imbalance"), [4.0; 3]);
     assert_eq!(figure(&compared, "none", "fits"), [1.0; 3]);
     for policy in policies {
@@ -71,7 +71,7 @@ fn policies_stand_side_by_side_with_the_null() {
         assert!(1.0 <= min && min <= median && median <= max && max <= 4.0, "{policy}");
     }
     for row in compared["policies"].as_array().expect("policies") {
-        assert_eq!(row["reordered"], 0);
+        assert_eq!((&row["reordered"], &row["packets"]), (&0.into(), &compared["packets"]));
         let shares = row["cpu_shares"].as_array().expect("shares").iter();
         let sum: f64 = shares.filter_map(|cpu| cpu["share"].as_f64()).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{row}");
@@ -149,6 +149,9 @@ fn bad_input_is_refused_with_what_to_do() {
     for (line, words) in [
         (&["compare"][..], "<CAPTURE"),
         (&["compare", "x.pcap", "--iface", "lo"], "--iface"),
+        (&["advise"], "<IFACE>"),
+        (&["advise", "nosuch7"], "no interface 'nosuch7'"),
+        (&["advise", "lo", "--for", "0s"], "--for"),
         (&["compare", "nosuch.pcap"], "nosuch.pcap"),
         (&["compare", "--iface", "nosuch7"], "no interface 'nosuch7'"),
         (&["compare", "x.pcap", "--sample", "1s"], "--sample"),

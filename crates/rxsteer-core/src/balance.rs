@@ -68,11 +68,15 @@ pub struct Balance {
 
 impl Default for Balance {
     fn default() -> Balance {
-        Balance { buckets: 1024, interval_ms: 100, threshold_percent: 5, moves: 64 }
+        Balance::DEFAULT
     }
 }
 
 impl Balance {
+    /// The settings of a policy that names none.
+    pub const DEFAULT: Balance =
+        Balance { buckets: 1024, interval_ms: 100, threshold_percent: 5, moves: 64 };
+
     /// The names of the settings, in the order in which they are written.
     const SETTINGS: [&'static str; 4] = ["buckets", "interval", "threshold", "moves"];
 

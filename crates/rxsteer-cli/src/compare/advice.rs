@@ -77,6 +77,8 @@ impl Measured {
 pub(super) enum Rule {
     /// There is one CPU.
     OneCpu,
+    /// Nothing was received.
+    NoTraffic,
     /// No frame has a flow.
     NoFlows,
     /// It was measured that no CPU is short of time.
@@ -115,6 +117,10 @@ pub(super) fn of(measured: &Measured) -> Advice {
     let (without, bound) = (measured.without(), measured.bound());
     if measured.cpus < 2 {
         return alone(Rule::OneCpu, "there is one CPU, so there is nothing to choose.".to_owned());
+    }
+    if measured.packets == 0 {
+        let why = "no traffic seen; ask again under the usual load.";
+        return alone(Rule::NoTraffic, why.to_owned());
     }
     if measured.flows == 0 {
         let why =

@@ -51,6 +51,15 @@ fn simplest_of_the_policies_that_are_as_good_is_named() {
 }
 
 #[test]
+fn balance_is_named_where_it_gives_enough_more() {
+    let with = |balance| [("none", 1.0), ("rps", 2.0), ("sparse", 2.1), ("rps+balance", balance)];
+    assert_eq!(rule(&of(&measured(250, &with(3.5)))).0, Rule::Steer);
+    let advice = of(&measured(250, &with(3.5)));
+    assert!(advice.policy.is_some_and(|policy| policy.balance().is_some()), "{}", advice.text);
+    assert_eq!(rule(&of(&measured(250, &with(2.2)))), named(Rule::Steer, "rps"));
+}
+
+#[test]
 fn rfs_is_named_only_where_applications_are() {
     let mut measured = measured(50, &SPREAD);
     measured.apps_named = true;
@@ -69,6 +78,8 @@ fn nothing_to_gain_is_left_alone() {
     let mut none = measured(0, &SPREAD);
     none.flows = 0;
     assert_eq!(rule(&of(&none)), (Rule::NoFlows, None));
+    none.packets = 0;
+    assert_eq!(rule(&of(&none)), (Rule::NoTraffic, None));
 }
 
 #[test]

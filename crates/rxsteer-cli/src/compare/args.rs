@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Compare the policies on your own traffic, and say what to do
 ///
-/// none, rps, sparse, rfs and rfs+sparse side by side: how each spreads the packets over the CPUs, and how much fits before
+/// none, rps, sparse, rfs, rfs+sparse and rps+balance side by side: how each spreads the packets over the CPUs, and how much fits before
 /// a CPU is full. What none gives is what there is without steering.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -46,9 +46,43 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "SPEC", value_parser = words(SyntheticSpec::KEYS, parse_synthetic), conflicts_with_all = ["captures", "iface"])]
     pub(crate) synthetic: Option<SyntheticSpec>,
 
+    #[command(flatten)]
+    pub(crate) choices: Choices,
+}
+
+/// Say which policy is better on live traffic, or that none is
+///
+/// Shadow mode for all policies at once: the frames are copied from a packet socket and replayed under each policy. Nothing is
+/// steered and no program is attached, so it works with every driver. The answer comes first, with how much more fits, and the
+/// table after it. ctrl-c ends the watching, and the answer is for the time so far.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer advise eth0                                    a minute of what arrives (root, or CAP_NET_RAW)\n  \
+    rxsteer advise eth0 --for 10m --cpus 0-3\n  \
+    rxsteer advise eth0 --app-cpus 4-7                     applications on CPUs 4-7\n  \
+    rxsteer advise eth0 --json | jq -r '.advice, .commands[]'\n\n\
+    At most 500 000 frames are kept, as many in each second: on a faster interface, only the beginning of each second is copied, with \
+    all frames of all flows, and the rest of the second costs nothing. The report says what share of the time that was.\n\n\
+    Exit status: 0 success; 1 a worker died, or a flow was reordered; 2 it could not run; 130 interrupted a second time.")]
+pub(crate) struct AdviseArgs {
+    /// The interface
+    #[arg(value_name = "IFACE")]
+    pub(crate) iface: String,
+
+    /// Watch for this long, up to an hour
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_sample, default_value = "60s")]
+    pub(crate) time: Duration,
+
+    #[command(flatten)]
+    pub(crate) choices: Choices,
+}
+
+// What policies are compared with. No documentation comment: clap would take it for the command's.
+#[derive(Args, Debug)]
+pub(crate) struct Choices {
     /// CPUs to spread over: 0-3,8 or a count like 4
     ///
-    /// By default those of this process; with --iface those of this host near the interface.
+    /// By default those of this process; for an interface those of this host near it.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus)]
     pub(crate) cpus: Option<CpuChoice>,
 
@@ -60,7 +94,7 @@ pub(crate) struct CompareArgs {
 
     /// RX queues that the NIC spreads the frames over, by the Toeplitz hash, each received on a CPU of --cpus in turn
     ///
-    /// By default one; with --iface those of the interface.
+    /// By default one; for an interface as many as it has.
     #[arg(long, value_name = "COUNT", value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>)]
     pub(crate) rx_queues: Option<u16>,
 

@@ -74,10 +74,14 @@ pub(super) fn of(
         };
         commands.for_interface(name, policy, cpus, inner, can);
     }
-    if policy.slots().is_some() {
-        commands.notes.push(
-            "the kernel's own steering has no sparse, so only rxsteer run does this".to_owned(),
-        );
+    for (holds, name) in
+        [(policy.slots().is_some(), "sparse"), (policy.balance().is_some(), "balance")]
+    {
+        if holds {
+            commands.notes.push(format!(
+                "the kernel's own steering has no {name}, so only rxsteer run does this"
+            ));
+        }
     }
     if inner {
         commands.notes.push(
@@ -98,8 +102,8 @@ impl Commands {
         can_run: bool,
     ) {
         let mut add = |command: String, what: &str| self.lines.push((command, what.to_owned()));
-        // The kernel's has neither sparse nor, for most tunnels, inner headers.
-        if policy.slots().is_none() && !inner {
+        // The kernel's has neither sparse nor balance nor, for most tunnels, inner headers.
+        if policy.slots().is_none() && policy.balance().is_none() && !inner {
             let (with, what) =
                 if policy.is_rfs() { (" --rfs", "RPS and RFS") } else { ("", "RPS") };
             add(
@@ -145,7 +149,9 @@ mod tests {
         let of_run = |lines: &[String]| lines.iter().any(|line| line.contains("rxsteer run"));
         assert_eq!(of_run(&rps), cfg!(feature = "xdp"));
         assert_eq!(lines("rfs", "0-3", false)[0], "sudo rxsteer host apply eth0 --cpus 0-3 --rfs");
-        for only_run in [lines("sparse", "0-3", false), lines("rps", "0-3", true)] {
+        let only_run = [("sparse", false), ("rps+balance", false), ("rps", true)]
+            .map(|(policy, inner)| lines(policy, "0-3", inner));
+        for only_run in only_run {
             assert!(!only_run.iter().any(|line| line.contains("host apply")), "{only_run:?}");
         }
     }

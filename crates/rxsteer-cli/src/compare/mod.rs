@@ -1,4 +1,6 @@
-//! `rxsteer compare`: all policies side by side over the user's own traffic, and what follows from it.
+//! `rxsteer compare` and `rxsteer advise`: all policies side by side over the user's own traffic, and what follows from it.
+//!
+//! `advise` differs in how it takes frames from an interface ([`sample`]), and in the order of its report.
 //!
 //! Each policy is a replay under several hash secrets, as `rxsteer replay --seeds` makes it. What follows is
 //! [`advice`]'s, by figures alone.
@@ -19,30 +21,33 @@ use crate::work::Apps;
 use crate::{Outcome, check, output, progress};
 use advice::{Advice, Fits, Measured};
 use anyhow::Context;
-use args::CompareArgs;
+use args::{AdviseArgs, Choices, CompareArgs};
 use indicatif::ProgressBar;
 use rxsteer_host::recommend::Traffic;
 use rxsteer_host::{Help, Interface, Link, Load, default_cpus, links, relief};
-use rxsteer_user::core::{CpuId, CpuSet, Policy, Slots, limits};
+use rxsteer_user::core::policy::Front;
+use rxsteer_user::core::{Balance, CpuId, CpuSet, Policy, Slots, limits};
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::source::SourceIssue;
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::{OnFull, PipelineConfig, Speed, printable, sys};
+use sample::Limits;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is compared, in the order shown; the first is what there is without steering.
-const POLICIES: [Policy; 5] = [
+const POLICIES: [Policy; 6] = [
     Policy::None,
     Policy::Rps,
     Policy::Sparse(Slots::of(limits::DEFAULT_LOOPS)),
     Policy::Rfs,
     Policy::RfsSparse(Slots::of(limits::DEFAULT_LOOPS)),
+    Policy::Balance(Front { rfs: false, slots: None }, Balance::DEFAULT),
 ];
 
-/// How long an interface is sampled by default.
+/// How long `compare` samples an interface by default.
 const SAMPLE: Duration = Duration::from_secs(10);
 
 /// One policy's replays.
@@ -83,11 +88,15 @@ struct Sampled {
     interface: Interface,
     frames: u64,
     elapsed: Duration,
+    /// How much of that time frames were copied.
+    watched: Duration,
     is_cut: bool,
-    /// Frames that the interface received meanwhile, where the kernel says.
+    /// Frames that the interface received in the time watched, where the kernel says.
     received: Option<u64>,
     /// Whether a CPU is short of time for receiving.
     relief: Help,
+    /// Whether the answer stands before the table.
+    answer_first: bool,
 }
 
 impl Compared {
@@ -104,9 +113,12 @@ impl Compared {
 /// The command.
 pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
     match &args.iface {
-        Some(name) => of_interface(args, name),
+        Some(name) => {
+            let limits = Limits::once(args.sample.unwrap_or(SAMPLE), sample::MOST_FRAMES);
+            of_interface(&args.choices, name, limits)
+        }
         None => {
-            let cpus = match &args.cpus {
+            let cpus = match &args.choices.cpus {
                 Some(choice) => choice.cpus(sys::allowed_cpus()),
                 None => sys::allowed_cpus().ok_or_else(|| {
                     anyhow::anyhow!(
@@ -116,7 +128,7 @@ pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
             };
             let input = Input {
                 synthetic: args.synthetic.as_ref(),
-                ..input(&args.captures, args.rx_queues.unwrap_or(1), &cpus)
+                ..input(&args.captures, args.choices.rx_queues.unwrap_or(1), &cpus)
             };
             for note in input.notes() {
                 output::note(&format!("rxsteer: {note}"));
@@ -124,39 +136,48 @@ pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
             let sources = input.open()?;
             let stop = stop_on_interrupt(&sources)?;
             let frames = Frames::new(Some(&input), sources, Speed::Max, &stop)?;
-            compare(args, cpus, &input, frames, None, &stop)
+            compare(&args.choices, cpus, &input, frames, None, &stop)
         }
     }
 }
 
+/// `rxsteer advise`.
+pub(crate) fn advise(args: &AdviseArgs) -> anyhow::Result<Outcome> {
+    of_interface(&args.choices, &args.iface, Limits::paced(args.time))
+}
+
 /// Compares what an interface receives for some time.
-fn of_interface(args: &CompareArgs, name: &str) -> anyhow::Result<Outcome> {
+fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Outcome> {
     let links = links()?;
     let names = [name.to_owned()];
     let link = match check::chosen(&names, &links)?.as_slice() {
         [link] => (*link).clone(),
-        several => anyhow::bail!(
-            "--iface {} means {} interfaces; name one",
-            printable(name),
-            several.len()
-        ),
+        several => {
+            anyhow::bail!("{} means {} interfaces; name one", printable(name), several.len())
+        }
     };
     let cpus = match &args.cpus {
         Some(choice) => choice.cpus(sys::allowed_cpus()),
         None => default_cpus(&[&link.name])?,
     };
     let stop = stop_on_interrupt(&[])?;
-    let time = args.sample.unwrap_or(SAMPLE);
     let before = Load::look();
-    let sample = sample::take(&link, time, sample::MOST_FRAMES, &stop)?;
+    let bar = progress::time(limits.time, args.json || !limits.is_paced());
+    let sample = sample::take(&link, limits, &stop, &bar)?;
+    bar.finish_and_clear();
     let load = Load::look().zip(before).map(|(after, before)| after.since(&before));
     let load = load.unwrap_or_default();
+    if limits.is_paced() {
+        // The first interrupt ends the watching; another one ends the process.
+        // ORDER: Relaxed; a request without data.
+        stop.store(false, Ordering::Relaxed);
+    }
     // ORDER: Relaxed; a request without data.
     if stop.load(Ordering::Relaxed) {
         return Ok(interrupted());
     }
     anyhow::ensure!(
-        sample.frames > 0,
+        sample.frames > 0 || limits.is_paced(),
         "{} received nothing within {}; measure under the usual load, or longer: --sample 60s",
         printable(&link.name),
         output::table::duration(sample.elapsed)
@@ -164,10 +185,12 @@ fn of_interface(args: &CompareArgs, name: &str) -> anyhow::Result<Outcome> {
     let interface = Interface::look_at(&link, &links);
     let sampled = Sampled {
         relief: relief(&link.name, &cpus, &load, sample.elapsed),
-        received: load.received.get(&link.name).copied(),
+        received: sample.received,
         frames: sample.frames,
         elapsed: sample.elapsed,
+        watched: sample.watched,
         is_cut: sample.is_cut,
+        answer_first: limits.is_paced(),
         interface,
     };
     let captures = [sample.path()];
@@ -187,7 +210,8 @@ pub(crate) fn traffic(
     most: u64,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Option<Traffic>> {
-    let sample = sample::take(link, time, most, stop)?;
+    let limits = Limits::once(time, most);
+    let sample = sample::take(link, limits, stop, &ProgressBar::hidden())?;
     let cpus = CpuSet::first(1).context("there is a CPU")?;
     let captures = [sample.path()];
     let input = input(&captures, 1, &cpus);
@@ -234,7 +258,7 @@ fn input<'a>(captures: &'a [PathBuf], queues: u16, cpus: &CpuSet) -> Input<'a> {
 
 /// Replays the frames under each policy, and shows what follows.
 fn compare(
-    args: &CompareArgs,
+    args: &Choices,
     cpus: CpuSet,
     input: &Input<'_>,
     mut frames: Frames<'_>,

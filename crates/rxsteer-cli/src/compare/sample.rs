@@ -5,10 +5,11 @@
 //! and its frames, and so to its memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
 
 use anyhow::Context;
+use indicatif::ProgressBar;
 use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{MsgFlags, recv};
-use rxsteer_host::{ETHERNET, Link};
+use rxsteer_host::{ETHERNET, Link, Load};
 use rxsteer_user::printable;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::fs::File;
@@ -24,8 +25,40 @@ pub(super) const MOST_FRAMES: u64 = 500_000;
 const SNAP_LEN: usize = 256;
 /// What may wait in the socket, in bytes; the kernel grants as much as it allows.
 const SOCKET_BUFFER: usize = 8 << 20;
+/// What a limit of frames is for.
+const SECOND: Duration = Duration::from_secs(1);
 /// How long to wait for a frame before looking at the clock.
 const WAIT: Duration = Duration::from_millis(50);
+
+/// The limits of a sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) time: Duration,
+    /// Most frames.
+    frames: u64,
+    /// Most frames of a second; what comes later in that second is left out.
+    each_second: Option<u64>,
+}
+
+impl Limits {
+    /// The first `frames` frames, at most [`MOST_FRAMES`].
+    pub(super) fn once(time: Duration, frames: u64) -> Limits {
+        Limits { time, frames: frames.min(MOST_FRAMES), each_second: None }
+    }
+
+    /// Frames of all of the time, as many of each second at most. The frames are those of a part of each second, not those of
+    /// some flows: a sample of flows has a large flow either whole or not at all, and the largest flow decides which policy is
+    /// better.
+    pub(super) fn paced(time: Duration) -> Limits {
+        let seconds = time.as_secs_f64().ceil().max(1.0) as u64;
+        Limits { time, frames: MOST_FRAMES, each_second: Some((MOST_FRAMES / seconds).max(1)) }
+    }
+
+    /// Whether the sample is of a part of each second.
+    pub(super) fn is_paced(&self) -> bool {
+        self.each_second.is_some()
+    }
+}
 
 /// A finished sample.
 pub(super) struct Sample {
@@ -33,6 +66,10 @@ pub(super) struct Sample {
     pub(super) file: File,
     pub(super) frames: u64,
     pub(super) elapsed: Duration,
+    /// How much of that time frames were copied.
+    pub(super) watched: Duration,
+    /// Frames that the interface received in the time watched, where the kernel says.
+    pub(super) received: Option<u64>,
     /// Whether there would have been more.
     pub(super) is_cut: bool,
 }
@@ -44,26 +81,70 @@ impl Sample {
     }
 }
 
-/// Takes what `link` receives for `time`, until there are `most` frames, or `stop` is set.
+/// A time in which frames are copied.
+struct Window {
+    socket: Socket,
+    /// What the interface had received before.
+    received: Option<u64>,
+}
+
+impl Window {
+    fn open(link: &Link) -> anyhow::Result<Window> {
+        let socket = open(link).map_err(|error| refused(link, &error))?;
+        Ok(Window { socket, received: received(link) })
+    }
+
+    /// What the interface received meanwhile.
+    fn close(self, link: &Link) -> Option<u64> {
+        let frames = self.received.zip(received(link));
+        frames.map(|(before, after)| after.saturating_sub(before))
+    }
+}
+
+/// Frames that `link` received since it was made, where the kernel says.
+fn received(link: &Link) -> Option<u64> {
+    Load::look()?.received.get(&link.name).copied()
+}
+
+/// Takes what `link` receives, within `limits` or until `stop` is set; `bar` shows how far it is.
 pub(super) fn take(
     link: &Link,
-    time: Duration,
-    most: u64,
+    limits: Limits,
     stop: &AtomicBool,
+    bar: &ProgressBar,
 ) -> anyhow::Result<Sample> {
-    let most = most.min(MOST_FRAMES);
-    let socket = open(link).map_err(|error| refused(link, &error))?;
+    let mut window = Window::open(link)?;
     let file = memfd_create("rxsteer-sample", MFdFlags::MFD_CLOEXEC);
     let file = File::from(file.context("can't make a file in memory")?);
     let mut capture = BufWriter::new(&file);
     capture.write_all(&header(link)).context("can't write to memory")?;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = Instant::now();
+    let mut second = begun;
     let mut frame = [0; SNAP_LEN];
-    let mut frames = 0;
+    let (mut frames, mut of_second) = (0, 0);
+    let (mut paused, mut passed) = (Duration::ZERO, Some(0));
     // ORDER: Relaxed; a request without data.
-    while frames < most && begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
+    let is_over = || begun.elapsed() >= limits.time || stop.load(Ordering::Relaxed);
+    while frames < limits.frames && !is_over() {
+        if second.elapsed() >= SECOND {
+            (second, of_second) = (Instant::now(), 0);
+            bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+            bar.set_message(format!("{frames} frames"));
+        }
+        if limits.each_second.is_some_and(|most| of_second >= most) {
+            let count = window.close(link);
+            passed = passed.zip(count).map(|(sum, count)| sum + count);
+            let closed = Instant::now();
+            while second.elapsed() < SECOND && !is_over() {
+                std::thread::sleep(WAIT.min(SECOND.saturating_sub(second.elapsed())));
+            }
+            window = Window::open(link)?;
+            paused += closed.elapsed();
+            continue;
+        }
         // With MSG_TRUNC the kernel gives the frame's whole length.
-        let length = match recv(socket.as_raw_fd(), &mut frame, MsgFlags::MSG_TRUNC) {
+        let length = match recv(window.socket.as_raw_fd(), &mut frame, MsgFlags::MSG_TRUNC) {
             Ok(length) => length,
             Err(Errno::EAGAIN | Errno::EINTR) => continue,
             // The interface went down, or away; what was captured counts.
@@ -74,14 +155,24 @@ pub(super) fn take(
             }
         };
         let kept = &frame[..length.min(SNAP_LEN)];
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Pauses are left out: a flow that goes on after one was not idle.
+        let at = since_1970 + begun.elapsed().saturating_sub(paused);
         capture.write_all(&record(at, kept.len(), length)).context("can't write to memory")?;
         capture.write_all(kept).context("can't write to memory")?;
         frames += 1;
+        of_second += 1;
     }
     capture.flush().context("can't write to memory")?;
     drop(capture);
-    Ok(Sample { file, frames, elapsed: begun.elapsed(), is_cut: frames == most })
+    let (elapsed, count) = (begun.elapsed(), window.close(link));
+    Ok(Sample {
+        file,
+        frames,
+        elapsed,
+        watched: elapsed.saturating_sub(paused),
+        received: passed.zip(count).map(|(sum, count)| sum + count),
+        is_cut: frames == limits.frames && !limits.is_paced(),
+    })
 }
 
 fn refused(link: &Link, error: &std::io::Error) -> anyhow::Error {

@@ -1,7 +1,7 @@
 //! The comparison as a table and sentences, and as JSON.
 
 use super::advice::times;
-use super::{Compared, Row, shares};
+use super::{Compared, Row, Sampled, shares};
 use crate::output::json::issues;
 use crate::output::table::{duration, grouped, largest_flow, left_out, new, percent, unsteered};
 use crate::replay::seeds::Figure;
@@ -12,8 +12,29 @@ use std::fmt::Write;
 /// With more CPUs than this, shares are in the JSON only.
 const MOST_COLUMNS: usize = 8;
 
-/// A table, what its columns mean, where it comes from, the advice and its commands.
+/// A table, what its columns mean, where it comes from, the advice and its commands; of `advise` the answer comes first.
 pub(super) fn text(compared: &Compared) -> String {
+    let is_advice = compared.sampled.as_ref().is_some_and(|sampled| sampled.answer_first);
+    let answer = answer(compared);
+    if compared.rows.iter().all(|row| row.draws.last.packets == 0) {
+        return answer;
+    }
+    let table = spread(compared);
+    if is_advice { format!("{answer}\n{table}") } else { format!("{table}\n{answer}") }
+}
+
+/// The advice and its commands.
+fn answer(compared: &Compared) -> String {
+    let mut text = format!("{}\n", compared.advice.text);
+    for (command, what) in &compared.commands.lines {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "\n  # {what}\n  {command}");
+    }
+    text
+}
+
+/// A table, what its columns mean, and where it comes from.
+fn spread(compared: &Compared) -> String {
     let columns = compared.cpus.len() <= MOST_COLUMNS;
     let mut header = vec!["policy".to_owned()];
     if columns {
@@ -70,11 +91,16 @@ pub(super) fn text(compared: &Compared) -> String {
     );
     text.push('\n');
     totals(&mut text, compared);
-    let _ = writeln!(text, "\n{}", compared.advice.text);
-    for (command, what) in &compared.commands.lines {
-        let _ = writeln!(text, "\n  # {what}\n  {command}");
-    }
     text
+}
+
+/// What part of the time frames were copied.
+fn paused(sampled: &Sampled) -> String {
+    let share = 100.0 * sampled.watched.as_secs_f64() / sampled.elapsed.as_secs_f64();
+    format!(
+        "{share:.1} % of {}: the beginning of each second, to keep the cost and the memory within their limits",
+        duration(sampled.elapsed)
+    )
 }
 
 fn totals(text: &mut String, compared: &Compared) {
@@ -92,9 +118,12 @@ fn totals(text: &mut String, compared: &Compared) {
                 "{}{received} frames that {} received in {}",
                 grouped(sampled.frames),
                 printable(&sampled.interface.link.name),
-                duration(sampled.elapsed)
+                duration(sampled.watched)
             ),
         );
+        if sampled.watched < sampled.elapsed {
+            line("watched", paused(sampled));
+        }
     }
     line("packets", format!("{} ({} bytes)", grouped(report.packets), grouped(report.bytes)));
     line("flows", format!("{} steered", grouped(report.steered_flows)));
@@ -139,6 +168,7 @@ pub(super) fn json(compared: &Compared) -> Value {
             "frames_received": sampled.received,
             "cut": sampled.is_cut,
             "elapsed_ns": sampled.elapsed.as_nanos() as u64,
+            "watched_ns": sampled.watched.as_nanos() as u64,
             "help": sampled.relief,
         })
     });
@@ -174,7 +204,9 @@ fn policy(row: &Row) -> Value {
     let packets = row.draws.last.packets.max(1) as f64;
     let shares = shares(row)
         .into_iter()
-        .map(|(cpu, meant)| json!({ "cpu": cpu.get(), "share": meant as f64 / packets }));
+        .map(|(cpu, meant)| {
+            json!({ "cpu": cpu.get(), "packets": meant, "share": meant as f64 / packets })
+        });
     let mut value = json!({ "policy": row.policy.to_string(), "secrets": row.draws.count() });
     for figure in Figure::ALL {
         value[figure.name()] = row.draws.range(figure).map_or(Value::Null, |range| {
@@ -187,6 +219,7 @@ fn policy(row: &Row) -> Value {
         |[min, median, max]| json!({ "min": min, "median": median, "max": max }),
     );
     value["cpu_shares"] = shares.collect();
+    value["packets"] = json!(row.draws.last.packets);
     value["reordered"] = json!(row.draws.reordered);
     value
 }
@@ -203,7 +236,9 @@ pub(super) fn notes(compared: &Compared) -> Vec<String> {
             ));
         }
         let missed = sampled.received.unwrap_or(0).saturating_sub(sampled.frames);
-        if !sampled.is_cut && missed > sampled.frames / 10 {
+        // At a pause, frames that were not read yet are left in the socket; they were not missed.
+        let is_whole = !sampled.is_cut && sampled.watched == sampled.elapsed;
+        if is_whole && missed > sampled.frames / 10 {
             notes.push(format!(
                 "{} frames were received and not captured, because they came faster than they could be copied; which \
                  flows they are of is unknown",

@@ -1,4 +1,4 @@
-//! `rxsteer compare --iface`, `host recommend`, `run --fallback` and `auto`, on live interfaces.
+//! `rxsteer compare --iface`, `advise`, `host recommend`, `run --fallback` and `auto`, on live interfaces.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ fn interface_is_compared_and_judged_by_what_it_receives() {
     assert!(frames > 1000 && compared["packets"] == frames, "{compared}");
     assert!(compared["flows_steered"].as_u64().unwrap() >= u64::from(FLOWS), "{compared}");
     let policies = compared["policies"].as_array().unwrap();
-    assert_eq!(policies.len(), 5);
+    assert_eq!(policies.len(), 6);
     assert!(policies.iter().all(|policy| policy["reordered"] == 0), "{compared}");
 
     let recommend = ["host", "recommend", "in0", "--sample", "2s", "--capture", "--json"];
@@ -93,6 +93,67 @@ fn interface_is_compared_and_judged_by_what_it_receives() {
     // What CPUs have time for depends on the machine; check and recommend say the same of it.
     assert!(found["rule"].is_string() && !found["sentences"].as_array().unwrap().is_empty());
     drop(sender);
+}
+
+#[test]
+fn advise_replays_the_same_packets_under_each_policy() {
+    let test = "advice::advise_replays_the_same_packets_under_each_policy";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let link = testbed.link();
+    let pair = |flow| {
+        let (from, to) = (link.near.ipv4, link.far.ipv4);
+        ((from, 10_000 + flow).into(), (to, 20_000 + flow).into())
+    };
+    let mice: Vec<_> = (0..FLOWS).map(pair).collect();
+    // One flow with a sender of its own.
+    let senders = [&mice[..], &[pair(FLOWS)]]
+        .map(|pairs| Datagrams::start(testbed.sender(), pairs, 0).unwrap());
+    let receiver = testbed.receiver();
+    let advise = ["advise", "in0", "--cpus", "2", "--seeds", "3"];
+    let found = json(receiver, &[&advise[..], &["--for", "3s", "--json"]].concat());
+    let packets = found["packets"].as_u64().unwrap();
+    assert!(packets > 1000 && found["sample"]["frames"] == packets, "{found}");
+    assert!(found["sample"]["frames_received"].is_u64(), "{found}");
+    assert!(found["largest_flow_share"].as_f64().unwrap() > 2.0 / f64::from(FLOWS), "{found}");
+    let policies = found["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 6);
+    for policy in policies {
+        let by_cpu = policy["cpu_shares"].as_array().unwrap().iter();
+        let sum: u64 = by_cpu.filter_map(|cpu| cpu["packets"].as_u64()).sum();
+        assert_eq!((sum, &policy["packets"]), (packets, &found["packets"]), "{policy}");
+        assert_eq!((&policy["reordered"], &policy["dropped"]["max"]), (&0.into(), &0.into()));
+        for figure in ["imbalance", "moves", "deferred"] {
+            assert!(policy[figure]["median"].is_number(), "{figure}: {policy}");
+        }
+    }
+    let advice = found["advice"].as_str().unwrap();
+    assert_eq!(found["policy"].is_null(), advice.starts_with("Leave it alone"), "{advice}");
+
+    // A signal ends the watching, and the answer comes before the table.
+    let mut run = command(receiver, &[&advise[..], &["--for", "1h"]].concat());
+    let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.starts_with("Leave it alone") || said.starts_with("Use "), "{said}");
+    assert!(said.contains("rps+balance") && said.contains("watched"), "{said}");
+    drop(senders);
+}
+
+#[test]
+fn advise_on_an_idle_interface_says_so() {
+    let test = "advice::advise_on_an_idle_interface_says_so";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let namespace = with_tun();
+    let advise = ["advise", "tun9", "--for", "1s", "--cpus", "2"];
+    let said = ends(&namespace, 0, &advise);
+    assert!(said.starts_with("Leave it alone: no traffic seen"), "{said}");
+    let found = json(&namespace, &[&advise[..], &["--json"]].concat());
+    assert_eq!((&found["rule"], &found["packets"]), (&"no_traffic".into(), &0.into()));
 }
 
 #[test]
