@@ -47,6 +47,7 @@ mod process;
 mod programs;
 #[cfg(feature = "bpf")]
 mod recorded;
+mod rr_load;
 mod skip;
 #[cfg(feature = "bpf")]
 mod socket_load;
@@ -73,6 +74,7 @@ pub use process::Process;
 pub use programs::{Loaded, is_loaded, loaded};
 #[cfg(feature = "bpf")]
 pub use recorded::send_recorded;
+pub use rr_load::{RrLoad, RrReport, request_response};
 pub use skip::{alone, missing, skipped, slice};
 #[cfg(feature = "bpf")]
 pub use socket_load::{SENDER_PRIORITY, SocketLoad};

@@ -57,14 +57,18 @@ fn one_load(text: &mut String, load: &str, report: &Report, rows: &[&Row]) {
         let _ = write!(text, " {name}, {unit} |");
     }
     let columns = "---:|".repeat(report.metrics.len());
-    let _ = write!(text, " to none | CPUs busy, % |\n|---|{columns}---|---|\n");
+    let _ = write!(
+        text,
+        " to {} | CPUs busy, % |\n|---|{columns}---|---|\n",
+        String::from(report.baseline)
+    );
     for row in rows {
         let _ = write!(text, "| {} |", String::from(row.method));
         for Metric { name, .. } in report.metrics {
             let figure = row.metrics.get(*name).map_or("–".to_owned(), interval);
             let _ = write!(text, " {figure} |");
         }
-        let against = row.against_none.as_ref().map_or("–".to_owned(), |against| {
+        let against = row.against.as_ref().map_or("–".to_owned(), |against| {
             format!(
                 "{:.2} ({:.2}–{:.2}), {}",
                 against.ratio, against.low, against.high, against.finding

@@ -18,18 +18,13 @@ pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// What this machine lacks for an experiment, if anything.
-fn lacks(experiment: &dyn Experiment) -> Option<String> {
-    rxsteer_lab::missing(experiment.programs())
-}
-
 fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     let experiments = experiment::list();
     if args.json {
         let about = |experiment: &dyn Experiment| {
             let mut about = serde_json::to_value(experiment.about())?;
             about["programs"] = json!(experiment.programs());
-            about["lacks"] = json!(lacks(experiment));
+            about["lacks"] = json!(experiment.lacks());
             Ok(about)
         };
         let all = experiments
@@ -42,8 +37,8 @@ fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     let mut shown = table::new(&["experiment", "what it measures", "here"], &[0, 1, 2]);
     for experiment in &experiments {
         let about = experiment.about();
-        let here = lacks(&**experiment)
-            .map_or("can run".to_owned(), |lacks| format!("can't run: {lacks}"));
+        let here =
+            experiment.lacks().map_or("can run".to_owned(), |lacks| format!("can't run: {lacks}"));
         shown.add_row([about.name.to_owned(), about.about.to_owned(), here]);
     }
     print(&format!("{shown}\n"))?;

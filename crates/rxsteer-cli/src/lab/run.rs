@@ -1,7 +1,7 @@
 //! `rxsteer lab run`.
 
 use super::args::RunArgs;
-use super::{lacks, markdown};
+use super::markdown;
 use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print};
@@ -29,7 +29,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut refused = Vec::new();
     for experiment in chosen {
         let name = experiment.about().name;
-        if let Some(lacks) = lacks(experiment) {
+        if let Some(lacks) = experiment.lacks() {
             note(&format!("rxsteer: SKIPPED {name}: {lacks}"));
             refused.push(format!("{name}: {lacks}"));
             continue;

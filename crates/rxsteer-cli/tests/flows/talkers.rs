@@ -68,7 +68,7 @@ fn what_another_command_can_is_named_with_it() {
     for (arguments, part) in [
         (
             &["a.pcap", "--app-cpus", "1"][..],
-            "--app-cpus is an option of rxsteer replay and rxsteer compare, not of",
+            "--app-cpus is an option of rxsteer replay, rxsteer compare and rxsteer advise, not of",
         ),
         (
             &["a.pcap", "--flows", "a.csv"],

@@ -61,7 +61,7 @@ pub struct Against {
     pub high: f64,
     /// The probability that chance alone makes such a difference, corrected for the number of comparisons (Holm).
     pub p: f64,
-    /// better, worse or not significant.
+    /// better, worse, not significant, or no verdict.
     pub finding: &'static str,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn against(pairs: &[(f64, f64)]) -> Option<Against> {
 }
 
 impl Against {
-    /// Concludes from the corrected probability. A ratio within `noise` of 1, the ratio that two runs without steering showed,
+    /// Concludes from the corrected probability. A ratio within `noise` of 1, the ratio that two series without steering may have,
     /// is not significant.
     pub(super) fn conclude(&mut self, corrected: f64, noise: f64, more_is_better: bool) {
         self.p = corrected;

@@ -46,8 +46,8 @@ impl Experiment for Forward {
         }
     }
 
-    fn programs(&self) -> &'static [&'static str] {
-        &["ip", "ethtool", "sysctl", "nft"]
+    fn programs(&self) -> Option<&'static [&'static str]> {
+        Some(&["ip", "ethtool", "sysctl", "nft"])
     }
 
     fn loads(&self, scale: Scale) -> Vec<Load> {
@@ -68,6 +68,7 @@ impl Experiment for Forward {
             Method::Again,
             Method::ThreadedNapi,
             Method::Kernel("bound:0=1"),
+            Method::KernelUncounted("rps"),
             Method::Userspace("rps"),
         ];
         all[..scale.pick(4, all.len())].to_vec()

@@ -28,8 +28,12 @@ pub enum Method {
     ThreadedNapi,
     /// `rxsteer run` with this policy over all CPUs.
     Kernel(&'static str),
-    /// `rxsteer live --bridge` with this policy over all CPUs.
+    /// The same without flow statistics.
+    KernelUncounted(&'static str),
+    /// `rxsteer live --bridge` with this policy over all CPUs. It routes nothing.
     Userspace(&'static str),
+    /// What an experiment sets up by itself.
+    Own(&'static str),
 }
 
 impl From<Method> for String {
@@ -41,7 +45,9 @@ impl From<Method> for String {
             Method::KernelRfs => "kernel RFS".to_owned(),
             Method::ThreadedNapi => "threaded NAPI".to_owned(),
             Method::Kernel(policy) => format!("rxsteer run {policy}"),
-            Method::Userspace(policy) => format!("rxsteer live {policy}"),
+            Method::KernelUncounted(policy) => format!("rxsteer run {policy} --no-flow-stats"),
+            Method::Userspace(policy) => format!("rxsteer live --bridge {policy}"),
+            Method::Own(name) => name.to_owned(),
         }
     }
 }
@@ -56,7 +62,7 @@ pub struct Applied {
 impl Method {
     /// Whether it puts an XDP program on the interface.
     pub fn has_program(&self) -> bool {
-        matches!(self, Method::Kernel(_) | Method::Userspace(_))
+        matches!(self, Method::Kernel(_) | Method::KernelUncounted(_) | Method::Userspace(_))
     }
 
     /// How many of the interfaces of a router it is set up on where packets go one way: a bridge has two.
@@ -82,7 +88,7 @@ impl Method {
         let cpus = format!("0-{}", online_cpus() - 1);
         let mut applied = Applied { steering: None, _entries: None };
         match self {
-            Method::None | Method::Again => {}
+            Method::None | Method::Again | Method::Own(_) => {}
             Method::KernelRps => rps(namespace, interfaces, 0)?,
             Method::KernelRfs => {
                 applied._entries = Some(SockFlowEntries::set(RFS_ENTRIES)?);
@@ -95,6 +101,11 @@ impl Method {
             }
             Method::Kernel(policy) => {
                 let words = [interfaces, &["--policy", policy, "--cpus", &cpus]].concat();
+                applied.steering = Some(Steering::start(namespace, &words)?);
+            }
+            Method::KernelUncounted(policy) => {
+                let more = ["--policy", policy, "--cpus", &cpus, "--no-flow-stats"];
+                let words = [interfaces, &more].concat();
                 applied.steering = Some(Steering::start(namespace, &words)?);
             }
             Method::Userspace(policy) => {

@@ -11,10 +11,12 @@
 
 mod cpus;
 mod figures;
+mod flowstats;
 mod forward;
 mod machine;
 mod method;
 mod order;
+mod rr;
 mod run;
 mod sock_flow_entries;
 mod sparse;
@@ -59,6 +61,10 @@ impl Metric {
         Metric { name, unit, more_is_better: true, may_be_zero: false }
     }
 
+    const fn less(name: &'static str, unit: &'static str) -> Metric {
+        Metric { name, unit, more_is_better: false, may_be_zero: false }
+    }
+
     const fn fewer(name: &'static str, unit: &'static str) -> Metric {
         Metric { name, unit, more_is_better: false, may_be_zero: true }
     }
@@ -98,12 +104,14 @@ pub struct Load {
     pub busy: usize,
     /// The number of RX queues.
     pub queues: usize,
+    /// Requests a second in an open loop; 0: as fast as it goes.
+    pub rate: u32,
 }
 
 impl Load {
     /// A load of `flows` flows, without address translation and without other processes, into one RX queue.
     pub const fn new(name: &'static str, flows: u32) -> Load {
-        Load { name, flows, nat: false, busy: 0, queues: 1 }
+        Load { name, flows, nat: false, busy: 0, queues: 1, rate: 0 }
     }
 }
 
@@ -123,13 +131,18 @@ pub trait Experiment: Sync {
     /// Its name, sentence, source and metrics.
     fn about(&self) -> About;
 
-    /// Programs that it starts.
-    fn programs(&self) -> &'static [&'static str];
+    /// Programs that it starts, as root; `None` if it needs neither.
+    fn programs(&self) -> Option<&'static [&'static str]>;
+
+    /// What this machine lacks to run it, if anything.
+    fn lacks(&self) -> Option<String> {
+        self.programs().and_then(crate::missing)
+    }
 
     /// The loads, each of which is measured with each method.
     fn loads(&self, scale: Scale) -> Vec<Load>;
 
-    /// The methods. The first is [`Method::None`], with which the others are compared.
+    /// The methods. The others are compared with the first one, the baseline: no steering, where there is steering.
     fn methods(&self, scale: Scale) -> Vec<Method>;
 
     /// Why a method can't be measured with a load, if it can't.
@@ -147,5 +160,13 @@ pub trait Experiment: Sync {
 
 /// All experiments, in the order in which they are listed.
 pub fn list() -> Vec<Box<dyn Experiment>> {
-    vec![Box::new(sparse::Sparse), Box::new(forward::Forward), Box::new(order::Order)]
+    vec![
+        Box::new(sparse::Sparse),
+        Box::new(rr::Rr::Echo),
+        Box::new(rr::Rr::Rpc),
+        Box::new(forward::Forward),
+        Box::new(flowstats::FlowStats),
+        Box::new(rr::Rr::Queues),
+        Box::new(order::Order),
+    ]
 }

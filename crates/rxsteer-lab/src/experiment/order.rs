@@ -42,8 +42,8 @@ impl Experiment for Order {
         }
     }
 
-    fn programs(&self) -> &'static [&'static str] {
-        &["ip", "ethtool", "sysctl"]
+    fn programs(&self) -> Option<&'static [&'static str]> {
+        Some(&["ip", "ethtool", "sysctl"])
     }
 
     fn loads(&self, scale: Scale) -> Vec<Load> {

@@ -29,6 +29,8 @@ pub struct Report {
     pub about: &'static str,
     /// The published experiment that it repeats.
     pub source: &'static str,
+    /// The method with which the others are compared.
+    pub baseline: Method,
     /// Its metrics; methods are compared by the first one.
     pub metrics: &'static [Metric],
     /// The command that makes this report.
@@ -60,8 +62,8 @@ pub struct Row {
     pub load: &'static str,
     /// The figures by metric.
     pub metrics: BTreeMap<&'static str, Figure>,
-    /// The headline metric beside no steering under the same load.
-    pub against_none: Option<Against>,
+    /// The headline metric beside that of the baseline under the same load.
+    pub against: Option<Against>,
     /// What was verified about the load, in every round.
     pub checks: Vec<String>,
     /// Why rounds have no figure.
@@ -165,11 +167,13 @@ pub fn run(
     let steal =
         use_of_all.iter().map(|cpu| cpu.steal).sum::<f64>() / use_of_all.len().max(1) as f64;
     let about = experiment.about();
-    let rows = rows(&about, &cells);
+    let baseline = experiment.methods(scale).first().copied().unwrap_or(Method::None);
+    let rows = rows(&about, baseline, &cells);
     let mut report = Report {
         experiment: about.name,
         about: about.about,
         source: about.source,
+        baseline,
         metrics: about.metrics,
         command: command.to_owned(),
         quick: scale.quick,
@@ -182,37 +186,43 @@ pub fn run(
         skipped,
     };
     report.verdict = verdict(&report, &about);
+    if !report.verdict.given {
+        let compared = report.rows.iter_mut().filter_map(|row| row.against.as_mut());
+        compared.for_each(|against| against.finding = "no verdict");
+    }
     Ok(report)
 }
 
-fn rows(about: &About, cells: &[Cell]) -> Vec<Row> {
+fn rows(about: &About, baseline: Method, cells: &[Cell]) -> Vec<Row> {
     let headline = about.metrics[0];
     let value = |cell: &Cell, round: usize, name: &str| -> Option<f64> {
         let sample = cell.samples.get(round)?.as_ref()?;
         sample.values.iter().find(|(of, _)| *of == name).map(|(_, value)| *value)
     };
-    let none_of =
-        |load: &Load| cells.iter().find(|cell| cell.load == *load && cell.method == Method::None);
-    let beside_none = |cell: &Cell| {
-        let none = none_of(&cell.load).filter(|_| cell.method != Method::None)?;
+    let baseline_of =
+        |load: &Load| cells.iter().find(|cell| cell.load == *load && cell.method == baseline);
+    let beside_baseline = |cell: &Cell| {
+        let base = baseline_of(&cell.load).filter(|_| cell.method != baseline)?;
         let of = |cell, round| {
             Some(value(cell, round, headline.name)? + f64::from(u8::from(headline.may_be_zero)))
         };
-        let pair = |round| Some((of(none, round)?, of(cell, round)?));
+        let pair = |round| Some((of(base, round)?, of(cell, round)?));
         let pairs: Vec<_> = (0..cell.samples.len()).filter_map(pair).collect();
         against(&pairs)
     };
-    let mut compared: Vec<Option<Against>> = cells.iter().map(beside_none).collect();
+    let mut compared: Vec<Option<Against>> = cells.iter().map(beside_baseline).collect();
     let probabilities: Vec<f64> = compared.iter().flatten().map(|against| against.p).collect();
     let mut corrected = holm(&probabilities).into_iter();
-    // The noise of a load: how far apart two series without steering are.
+    // The noise of a load: how far apart two series without steering may be, by the interval of their ratio.
     let noise: Vec<f64> = cells
         .iter()
         .map(|cell| {
             let again = cells
                 .iter()
                 .position(|other| other.load == cell.load && other.method == Method::Again);
-            again.and_then(|index| compared[index].as_ref()).map_or(1.0, |again| again.ratio)
+            again
+                .and_then(|index| compared[index].as_ref())
+                .map_or(1.0, |again| again.low.ln().abs().max(again.high.ln().abs()).exp())
         })
         .collect();
     for (against, noise) in compared.iter_mut().zip(noise) {
@@ -223,7 +233,7 @@ fn rows(about: &About, cells: &[Cell]) -> Vec<Row> {
     cells
         .iter()
         .zip(compared)
-        .map(|(cell, against_none)| {
+        .map(|(cell, against)| {
             let samples: Vec<&Sample> = cell.samples.iter().flatten().collect();
             let figure = |metric: &Metric| {
                 let values: Vec<f64> = (0..cell.samples.len())
@@ -237,7 +247,7 @@ fn rows(about: &About, cells: &[Cell]) -> Vec<Row> {
                 method: cell.method,
                 load: cell.load.name,
                 metrics: about.metrics.iter().filter_map(figure).collect(),
-                against_none,
+                against,
                 checks: samples.first().map(|sample| sample.checks.clone()).unwrap_or_default(),
                 failures,
                 cpus: mean_use(&samples),
@@ -270,7 +280,7 @@ fn verdict(report: &Report, about: &About) -> Verdict {
         .rows
         .iter()
         .filter(|row| row.method == Method::Again)
-        .filter_map(|row| row.against_none.as_ref())
+        .filter_map(|row| row.against.as_ref())
         .map(|against| against.ratio.max(1.0 / against.ratio))
         .fold(1.0, f64::max);
     let refused = if report.partial {
@@ -292,16 +302,17 @@ fn verdict(report: &Report, about: &About) -> Verdict {
     }
     let mut text = Vec::new();
     for row in &report.rows {
-        let Some(against) = &row.against_none else { continue };
+        let Some(against) = &row.against else { continue };
         if row.method == Method::Again || against.finding == "not significant" {
             continue;
         }
         text.push(format!(
-            "{}: {} with {} is {:.2} times that of no steering ({:.2} to {:.2}): {}.",
+            "{}: {} with {} is {:.2} times that of {} ({:.2} to {:.2}): {}.",
             String::from(row.method),
             headline.name,
             row.load,
             against.ratio,
+            String::from(report.baseline),
             against.low,
             against.high,
             against.finding

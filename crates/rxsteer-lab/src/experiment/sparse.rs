@@ -25,8 +25,8 @@ impl Experiment for Sparse {
         }
     }
 
-    fn programs(&self) -> &'static [&'static str] {
-        &["ip", "ethtool", "sysctl", "nft", "iperf3", "ss"]
+    fn programs(&self) -> Option<&'static [&'static str]> {
+        Some(&["ip", "ethtool", "sysctl", "nft", "iperf3", "ss"])
     }
 
     fn loads(&self, scale: Scale) -> Vec<Load> {

@@ -1,0 +1,142 @@
+//! Requests and replies of one byte over many TCP connections: `rr` with a server of a thread per CPU, `rpc` with 100 threads that
+//! work, and `rps` with one RX queue and with one per CPU.
+
+use super::cpus::Snapshot;
+use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use crate::cpus::online_cpus;
+use crate::error::Result;
+use crate::rr_load::{RrLoad, request_response};
+use crate::testbed::{LinkOptions, Testbed};
+use std::time::Duration;
+
+const METRICS: &[Metric] = &[
+    Metric::more("transactions", "1/s"),
+    Metric::less("CPUs busy", "%"),
+    Metric::less("p50", "µs"),
+    Metric::less("p90", "µs"),
+    Metric::less("p99", "µs"),
+    Metric::less("standard deviation", "µs"),
+];
+
+/// The three experiments, which differ in their loads and servers.
+pub(super) enum Rr {
+    Echo,
+    Rpc,
+    Queues,
+}
+
+/// Threads of the server of `rpc`, and what each request takes there.
+const RPC_THREADS: usize = 100;
+const RPC_WORK: Duration = Duration::from_micros(10);
+
+impl Experiment for Rr {
+    fn about(&self) -> About {
+        let (name, about, source) = match self {
+            Rr::Echo => (
+                "rr",
+                "N TCP connections of 1-byte requests and replies: transactions a second and latency",
+                "Tom Herbert, rps: Receive Packet Steering, and rfs: Receive Flow Steering, netperf TCP_RR (docs/references.md)",
+            ),
+            Rr::Rpc => (
+                "rpc",
+                "The same with 100 threads that work 10 µs for each request",
+                "Tom Herbert, rfs: Receive Flow Steering, the RPC test (docs/references.md)",
+            ),
+            Rr::Queues => (
+                "rps",
+                "The same with one RX queue, and with one RX queue per CPU",
+                "Tom Herbert, rps: Receive Packet Steering, one and several queues (docs/references.md)",
+            ),
+        };
+        About { name, about, source, metrics: METRICS }
+    }
+
+    fn programs(&self) -> Option<&'static [&'static str]> {
+        Some(&["ip", "ethtool", "sysctl"])
+    }
+
+    fn loads(&self, scale: Scale) -> Vec<Load> {
+        let one = Load::new("1 connection", 1);
+        let fifty = Load::new("50 connections", 50);
+        let open = Load { rate: 10_000, ..Load::new("200 connections, open loop, 10,000/s", 200) };
+        match self {
+            Rr::Echo => scale.pick(
+                vec![fifty],
+                vec![
+                    one,
+                    fifty,
+                    Load::new("200 connections", 200),
+                    Load::new("500 connections", 500),
+                    open,
+                ],
+            ),
+            Rr::Rpc => {
+                let all = [
+                    Load::new("100 connections", 100),
+                    Load { rate: 5_000, ..Load::new("100 connections, open loop, 5,000/s", 100) },
+                ];
+                all[..scale.pick(1, 2)].to_vec()
+            }
+            Rr::Queues => vec![
+                Load::new("50 connections, 1 RX queue", 50),
+                Load {
+                    queues: online_cpus(),
+                    ..Load::new("50 connections, 1 RX queue per CPU", 50)
+                },
+            ],
+        }
+    }
+
+    fn methods(&self, scale: Scale) -> Vec<Method> {
+        let all = [
+            Method::None,
+            Method::KernelRps,
+            Method::Kernel("rfs"),
+            Method::Again,
+            Method::KernelRfs,
+            Method::ThreadedNapi,
+            Method::Kernel("rps"),
+            Method::Kernel("rfs+sparse"),
+        ];
+        all[..scale.pick(3, all.len())].to_vec()
+    }
+
+    fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
+        let testbed =
+            Testbed::hosts(LinkOptions { queues: load.queues, ..LinkOptions::default() })?;
+        let applied = method.apply(&testbed, &["in0"])?;
+        let (work, server_threads) = match self {
+            Rr::Rpc => (RPC_WORK, RPC_THREADS),
+            Rr::Echo | Rr::Queues => (Duration::ZERO, 0),
+        };
+        let asked = RrLoad {
+            connections: load.flows as usize,
+            rate: load.rate,
+            work,
+            server_threads,
+            time: scale.pick(Duration::from_millis(700), Duration::from_secs(3)),
+        };
+        let begin = Snapshot::now()?;
+        let to = (testbed.receiver(), testbed.link().far.ipv4);
+        let report = request_response(Some(testbed.sender()), Some(to), &asked)?;
+        let cpus = begin.until(&Snapshot::now()?);
+        applied.end()?;
+        let micros = |quantile| report.latency.value_at_quantile(quantile) as f64 / 1000.0;
+        let busy = cpus.iter().map(|cpu| 100.0 - cpu.idle).sum::<f64>() / cpus.len().max(1) as f64;
+        Ok(Sample {
+            values: vec![
+                ("transactions", report.replies as f64 / report.took.as_secs_f64()),
+                ("CPUs busy", busy),
+                ("p50", micros(0.5)),
+                ("p90", micros(0.9)),
+                ("p99", micros(0.99)),
+                ("standard deviation", report.latency.stdev() / 1000.0),
+            ],
+            checks: vec![
+                format!("{} connections; each request was answered once", load.flows),
+                "client threads were pinned, one per CPU".to_owned(),
+            ],
+            cpus,
+        })
+    }
+}

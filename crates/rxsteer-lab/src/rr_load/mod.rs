@@ -1,0 +1,135 @@
+//! Request and response: N TCP connections, each with one byte on its way at a time, as in netperf's TCP_RR.
+//!
+//! ```text
+//!   client threads, one per CPU, pinned          server threads
+//!   epoll: reply ─► latency ─► next request ────► epoll: request ─► (work) ─► reply
+//! ```
+//!
+//! - **Closed loop**: a connection sends its next request when it has the reply. The rate is what comes out.
+//! - **Open loop**: each connection has a schedule. A latency counts from the *intended* time of its request, also if the request
+//!   had to wait for the reply before it. So a server that stalls shows in the latencies of all requests that were due meanwhile:
+//!   no coordinated omission (Gil Tene, "How NOT to Measure Latency").
+//!
+//! Requests and replies are counted on both sides, so a load that is not what it says can't have a figure.
+
+mod client;
+mod server;
+
+use crate::error::{LabError, Result, Tried};
+use crate::namespace::Namespace;
+use hdrhistogram::Histogram;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What to send.
+#[derive(Debug, Clone, Copy)]
+pub struct RrLoad {
+    /// Connections.
+    pub connections: usize,
+    /// Requests a second of all connections together; 0: a closed loop.
+    pub rate: u32,
+    /// What the server works for each request, in user space.
+    pub work: Duration,
+    /// Threads of the server: 0 for one per CPU, pinned; else so many, each with its share of the connections, where the scheduler
+    /// puts them.
+    pub server_threads: usize,
+    /// How long requests are sent.
+    pub time: Duration,
+}
+
+/// What came out.
+#[derive(Debug, Clone)]
+pub struct RrReport {
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Replies that arrived.
+    pub replies: u64,
+    /// Requests that the server answered.
+    pub served: u64,
+    /// From the first request to the end of sending.
+    pub took: Duration,
+    /// Latencies in nanoseconds.
+    pub latency: Histogram<u64>,
+}
+
+/// Latencies from 1 µs to 1 minute, to three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("the bounds are in order")
+}
+
+/// Sends requests from one namespace to a server in another, or to one in this namespace if `from` and `to` are `None`.
+///
+/// # Errors
+///
+/// What the system refused, or [`LabError::Load`] if a connection broke or the counts of both sides differ.
+pub fn request_response(
+    from: Option<&Namespace>,
+    to: Option<(&Namespace, Ipv4Addr)>,
+    load: &RrLoad,
+) -> Result<RrReport> {
+    let (clients, servers) = connect(from, to, load.connections)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| server::serve(servers, load, &stop));
+        let sent = client::send(clients, load);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let report = RrReport { served, ..sent? };
+        let counts = [report.requests, report.replies, report.served];
+        LabError::check(counts == [report.requests; 3] && report.replies > 0, || {
+            let [requests, replies, served] = counts;
+            format!("{requests} requests were sent, {served} answered, {replies} replies arrived")
+        })?;
+        Ok(report)
+    })
+}
+
+/// Both ends of the connections.
+fn connect(
+    from: Option<&Namespace>,
+    to: Option<(&Namespace, Ipv4Addr)>,
+    connections: usize,
+) -> Result<(Vec<TcpStream>, Vec<TcpStream>)> {
+    let address = to.map_or(Ipv4Addr::LOCALHOST, |(_, address)| address);
+    let listen = || TcpListener::bind((address, 0)).tried(|| format!("listen on {address}"));
+    let listener = to.map_or_else(listen, |(namespace, _)| namespace.inside(listen))?;
+    let server: SocketAddr = listener.local_addr().tried(|| "read an address".to_owned())?;
+    let all = || -> Result<(Vec<TcpStream>, Vec<TcpStream>)> {
+        let mut clients = Vec::with_capacity(connections);
+        let mut servers = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            let client = TcpStream::connect(server).tried(|| format!("connect to {server}"))?;
+            let (served, _) = listener.accept().tried(|| "accept a connection".to_owned())?;
+            for stream in [&client, &served] {
+                let prepared = stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true));
+                prepared.tried(|| "prepare a connection".to_owned())?;
+            }
+            clients.push(client);
+            servers.push(served);
+        }
+        Ok((clients, servers))
+    };
+    match from {
+        Some(namespace) => namespace.inside(all),
+        None => all(),
+    }
+}
+
+/// A share of the connections for each of `parts` threads.
+fn shares(streams: Vec<TcpStream>, parts: usize) -> Vec<Vec<TcpStream>> {
+    let mut shares: Vec<Vec<TcpStream>> = (0..parts.max(1)).map(|_| vec![]).collect();
+    let count = shares.len();
+    for (index, stream) in streams.into_iter().enumerate() {
+        shares[index % count].push(stream);
+    }
+    shares.retain(|share| !share.is_empty());
+    shares
+}
+
+fn broken(why: impl std::fmt::Display) -> LabError {
+    LabError::Load { why: format!("a connection broke: {why}") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+use super::*;
+
+fn load(connections: usize, rate: u32) -> RrLoad {
+    let time = Duration::from_millis(400);
+    RrLoad { connections, rate, work: Duration::ZERO, server_threads: 1, time }
+}
+
+#[test]
+fn replies_are_as_many_as_requests() {
+    for (connections, threads) in [(1, 0), (20, 0), (20, 7)] {
+        let load = RrLoad { server_threads: threads, ..load(connections, 0) };
+        let report = request_response(None, None, &load).unwrap();
+        assert!(report.requests >= connections as u64, "{report:?}");
+        assert_eq!((report.requests, report.requests), (report.replies, report.served));
+    }
+}
+
+#[test]
+fn open_loop_sends_what_is_due() {
+    let report = request_response(None, None, &load(10, 1000)).unwrap();
+    // 400 ms at 1000 a second; how many of them are late does not matter, since each is sent.
+    assert!((380..=410).contains(&report.requests), "{}", report.requests);
+}
+
+#[test]
+fn server_that_stalls_shows_in_an_open_loop_only() {
+    // Each request takes 2 ms, and 1000 a second are due: the queue grows all the time.
+    let slow = |rate| RrLoad { work: Duration::from_millis(2), ..load(1, rate) };
+    let open = request_response(None, None, &slow(1000)).unwrap();
+    let closed = request_response(None, None, &slow(0)).unwrap();
+    let median_ms = |report: &RrReport| report.latency.value_at_quantile(0.5) as f64 / 1e6;
+    // Half of what was due in 400 ms is answered by then, so the median request is at least 50 ms late.
+    assert!(median_ms(&open) > 50.0, "{} ms", median_ms(&open));
+    // The shortest can't be shorter than the work; a closed loop never sees what was not sent.
+    assert!(median_ms(&closed) < median_ms(&open), "{} ms", median_ms(&closed));
+}
