@@ -46,6 +46,8 @@ mod process;
 #[cfg(feature = "bpf")]
 mod programs;
 #[cfg(feature = "bpf")]
+mod receiving;
+#[cfg(feature = "bpf")]
 mod recorded;
 mod rr_load;
 mod skip;
@@ -72,6 +74,8 @@ pub use order::{OrderCheck, Seen};
 pub use process::Process;
 #[cfg(feature = "bpf")]
 pub use programs::{Loaded, is_loaded, loaded};
+#[cfg(feature = "bpf")]
+pub use receiving::{Receiving, Seen as DoneByThread};
 #[cfg(feature = "bpf")]
 pub use recorded::send_recorded;
 pub use rr_load::{RrLoad, RrReport, request_response};

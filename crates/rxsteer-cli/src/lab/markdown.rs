@@ -70,8 +70,11 @@ fn one_load(text: &mut String, load: &str, report: &Report, rows: &[&Row]) {
         }
         let against = row.against.as_ref().map_or("–".to_owned(), |against| {
             format!(
-                "{:.2} ({:.2}–{:.2}), {}",
-                against.ratio, against.low, against.high, against.finding
+                "{} ({}–{}), {}",
+                ratio(against.ratio),
+                ratio(against.low),
+                ratio(against.high),
+                against.finding
             )
         });
         let busy: Vec<String> =
@@ -99,4 +102,9 @@ fn number(figure: f64) -> String {
     } else {
         format!("{figure:.1}")
     }
+}
+
+/// A ratio to two digits behind the point, more of them where it is small.
+fn ratio(ratio: f64) -> String {
+    if ratio < 0.095 { format!("{ratio:.5}") } else { format!("{ratio:.2}") }
 }

@@ -20,6 +20,7 @@ mod rr;
 mod run;
 mod sock_flow_entries;
 mod sparse;
+mod userspace;
 
 pub use cpus::CpuUse;
 pub use figures::{Against, Figure};
@@ -168,5 +169,6 @@ pub fn list() -> Vec<Box<dyn Experiment>> {
         Box::new(flowstats::FlowStats),
         Box::new(rr::Rr::Queues),
         Box::new(order::Order),
+        Box::new(userspace::Userspace),
     ]
 }

@@ -1,0 +1,96 @@
+//! The same frames into two threads of an application: rxsteer's userspace path beside fanout of packet sockets and a channel per worker.
+//!
+//! The sender makes frames on CPU 0 as fast as they are taken, so what is left for the two threads is about one and a half CPUs on a
+//! machine with two. Each packet takes 1 µs.
+
+use super::cpus::Snapshot;
+use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use crate::error::{LabError, Result};
+use crate::live::{LiveFrames, Pass, Traffic};
+use crate::receiving::Receiving;
+use crate::testbed::{LinkOptions, Testbed};
+use rxsteer_core::{Policy, Slots};
+use rxsteer_io::packet::FanoutBy;
+use std::time::Duration;
+
+pub(super) struct Userspace;
+
+const METRICS: &[Metric] =
+    &[Metric::more("packets done", "1/s"), Metric::more("share of the lesser thread", "%")];
+
+const HASH: &str = "AF_PACKET fanout hash";
+const CPU: &str = "AF_PACKET fanout cpu";
+const ROLLOVER: &str = "AF_PACKET fanout rollover";
+const CHANNELS: &str = "a channel per worker";
+const RPS: &str = "rxsteer rps";
+const SPARSE: &str = "rxsteer sparse";
+const TWO: &str = "2 flows that fanout hash puts on one thread, 1 µs";
+
+impl Experiment for Userspace {
+    fn about(&self) -> About {
+        About {
+            name: "userspace",
+            about: "The same frames into two threads that work 1 µs for each packet: rxsteer's userspace path, AF_PACKET fanout, channels",
+            source: "packet(7), PACKET_FANOUT; DPDK's distributor is not among the methods (docs/lab.md)",
+            metrics: METRICS,
+        }
+    }
+
+    fn programs(&self) -> Option<&'static [&'static str]> {
+        Some(&["ip", "ethtool", "sysctl"])
+    }
+
+    fn loads(&self, scale: Scale) -> Vec<Load> {
+        let many = Load::new("1,000 flows, 1 µs", 1000);
+        scale.pick(vec![many], vec![many, Load::new(TWO, 2)])
+    }
+
+    fn methods(&self, _scale: Scale) -> Vec<Method> {
+        [HASH, CPU, ROLLOVER, CHANNELS, RPS, SPARSE].map(Method::Own).to_vec()
+    }
+
+    fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
+        let testbed = Testbed::hosts(LinkOptions::default())?;
+        let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
+        let frames = scale.pick(150_000, 500_000);
+        let of = Receiving { testbed: &testbed, frames, work: Duration::from_micros(1) };
+        let traffic = if load.name == TWO {
+            of.two_flows_on_one_thread()?
+        } else {
+            Traffic { flows: load.flows, length: 64, ..Traffic::default() }
+        };
+        let source = LiveFrames::new(testbed.link(), &traffic)?;
+        let Method::Own(name) = *method else {
+            return Err(LabError::Load { why: "it has methods of its own".to_owned() });
+        };
+        let begin = Snapshot::now()?;
+        let (rate, done) = of.working(&source, |seen, end| match name {
+            CPU => of.fanout(FanoutBy::Cpu, seen, end),
+            ROLLOVER => of.fanout(FanoutBy::Rollover, seen, end),
+            CHANNELS => of.channels(seen, end),
+            RPS => of.rxsteer(&Policy::Rps, "0-1", of.work, seen, end),
+            SPARSE => of.rxsteer(&Policy::Sparse(Slots::default()), "0-1", of.work, seen, end),
+            _ => of.fanout(FanoutBy::Hash, seen, end),
+        })?;
+        let cpus = begin.until(&Snapshot::now()?);
+        let all: u64 = done.iter().sum();
+        let made: u64 = source.sent()?.iter().sum();
+        LabError::check(made == frames, || format!("{made} frames were made of {frames}"))?;
+        // A few frames of neighbour discovery may be among them.
+        LabError::check(all > 0 && all <= made + 16, || {
+            format!("{all} of {made} frames are done")
+        })?;
+        let lesser = done.iter().min().copied().unwrap_or(0);
+        Ok(Sample {
+            values: vec![
+                ("packets done", rate),
+                ("share of the lesser thread", 100.0 * lesser as f64 / all as f64),
+            ],
+            checks: vec![
+                format!("{frames} frames of {} flows were made on CPU 0", traffic.flows),
+                "no thread was done with more frames than were made".to_owned(),
+            ],
+            cpus,
+        })
+    }
+}
