@@ -13,6 +13,7 @@
 //! - [`MovingApplication`]: real sockets whose reader moves from CPU to CPU;
 //! - [`Steering`]: `rxsteer run` in a namespace, and its reports;
 //! - `experiment`: experiments that compare methods of steering, their rounds and reports;
+//! - `calibrate` and `validate`: what a packet costs here, and whether the simulator predicts this machine from that;
 //! - [`FlowLoad`]: what the statistics of flows cost;
 //! - [`clients`]: iperf3, nginx with wrk, and ping, and their reports.
 //!
@@ -22,6 +23,8 @@
 
 mod application;
 mod busy;
+#[cfg(feature = "bpf")]
+pub mod calibrate;
 pub mod clients;
 mod cpus;
 mod datagrams;
@@ -33,6 +36,8 @@ pub mod experiment;
 #[cfg(feature = "bpf")]
 mod fixed;
 mod flow_costs;
+#[cfg(feature = "bpf")]
+mod forwarding;
 #[cfg(feature = "bpf")]
 mod live;
 mod namespace;
@@ -49,12 +54,16 @@ mod programs;
 mod receiving;
 #[cfg(feature = "bpf")]
 mod recorded;
+#[cfg(feature = "bpf")]
+mod rounds;
 mod rr_load;
 mod skip;
 #[cfg(feature = "bpf")]
 mod socket_load;
 mod steering;
 mod testbed;
+#[cfg(feature = "bpf")]
+pub mod validate;
 
 pub use application::{Heard, MovingApplication};
 pub use busy::BusyProcesses;

@@ -58,6 +58,8 @@ pub struct Traffic {
     pub random: bool,
     /// The shortest time between two frames.
     pub pace: Duration,
+    /// How far the source may be behind that pace: it makes up for this much, and forgets the rest.
+    pub catch_up: Duration,
     /// The number of flows that go to the receiver's address, each to its own port.
     pub listeners: u32,
     /// The destination of the other flows; by default it has no listener.
@@ -81,6 +83,7 @@ impl Default for Traffic {
             train: 1,
             random: false,
             pace: Duration::ZERO,
+            catch_up: Duration::ZERO,
             listeners: 0,
             elsewhere: None,
             length: 90,
@@ -106,8 +109,9 @@ impl Traffic {
             Family::V6 => v6.octets(),
         };
         let mut bytes = Vec::new();
-        let pace_ns = u64::try_from(self.pace.as_nanos()).unwrap_or(u64::MAX);
-        bytes.extend(pace_ns.to_ne_bytes());
+        for time in [self.pace, self.catch_up] {
+            bytes.extend(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_ne_bytes());
+        }
         let words = [near.index, self.flows, self.train, u32::from(self.random), self.listeners];
         bytes.extend(words.into_iter().chain([self.length]).flat_map(u32::to_ne_bytes));
         bytes.extend(

@@ -22,6 +22,8 @@ pub(crate) struct LabArgs {
 pub(crate) enum LabCommand {
     List(ListArgs),
     Run(RunArgs),
+    Calibrate(CalibrateArgs),
+    Validate(ValidateArgs),
 }
 
 /// List the experiments, their sources, and what is missing here to run them
@@ -61,6 +63,68 @@ pub(crate) struct RunArgs {
     pub(crate) report: Option<std::path::PathBuf>,
 
     /// Print one JSON object per experiment, each on one line, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure what packets cost on this machine, as a scenario for rxsteer sim
+///
+/// It measures the time per frame of a busy CPU for paths of different length through a router of veth pairs: without steering, with the
+/// kernel's RPS, and with policies of rxsteer. The costs are differences of these times. A cost that was not measured has the default,
+/// and a comment says so.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    sudo rxsteer lab calibrate -o machine.toml\n  \
+    rxsteer sim machine.toml --set traffic.transit.rate=900kpps --set steering.policy=rps --set costs.set=rps\n  \
+    sudo rxsteer lab validate machine.toml")]
+pub(crate) struct CalibrateArgs {
+    /// The scenario to write
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) output: std::path::PathBuf,
+
+    /// Rounds: how often each time is measured
+    #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) repeat: u16,
+
+    /// Two short rounds, which show that everything works; the figures decide nothing
+    #[arg(long, conflicts_with = "repeat")]
+    pub(crate) quick: bool,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Predict this machine by rxsteer sim with calibrated costs, then measure it
+///
+/// The loads and methods are others than those of the calibration. The predictions are written to a file before anything is measured. The
+/// report has predicted beside measured, and beside both a null model: the offered rate, up to what one CPU forwards without steering.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    sudo rxsteer lab validate machine.toml\n  \
+    sudo rxsteer lab validate machine.toml --repeat 15 --json >validation.json")]
+pub(crate) struct ValidateArgs {
+    /// The scenario that rxsteer lab calibrate wrote on this machine
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) file: std::path::PathBuf,
+
+    /// Where to write the predictions [default: FILE with the ending predictions.json]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) predictions: Option<std::path::PathBuf>,
+
+    /// Where to write the plot [default: FILE with the ending svg]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) plot: Option<std::path::PathBuf>,
+
+    /// Rounds: how often each prediction is measured
+    #[arg(long, value_name = "N", default_value = "7", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) repeat: u16,
+
+    /// A few rows in two short rounds, which show that everything works; the figures decide nothing
+    #[arg(long, conflicts_with = "repeat")]
+    pub(crate) quick: bool,
+
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -2,8 +2,11 @@
 //! text of its reports.
 
 pub(crate) mod args;
+mod calibrate;
 mod markdown;
+mod plot;
 mod run;
+mod validate;
 
 use crate::Outcome;
 use crate::output::{print, table};
@@ -15,6 +18,8 @@ pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
     match &args.command {
         LabCommand::List(args) => list(args),
         LabCommand::Run(args) => run::command(args),
+        LabCommand::Calibrate(args) => calibrate::command(args),
+        LabCommand::Validate(args) => validate::command(args),
     }
 }
 

@@ -103,7 +103,7 @@ fn show(report: &Report, args: &RunArgs) -> anyhow::Result<()> {
 }
 
 /// A bar on standard error, on a terminal only.
-fn bar(quiet: bool) -> ProgressBar {
+pub(super) fn bar(quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -35,6 +35,8 @@ struct lab_number {
 struct lab_live_config {
 	/* The shortest time between two frames; 0: as fast as possible. */
 	__u64 pace_ns;
+	/* How far the source may be behind its schedule: it makes up for that much. */
+	__u64 catch_up_ns;
 	/* The interface through which frames are sent. */
 	__u32 ifindex;
 	__u32 flows;

@@ -64,15 +64,15 @@ static long is_due(__u32 round, void *unused)
 	return bpf_ktime_get_ns() >= due_ns;
 }
 
-/* Waits until the next frame is due. After a delay, it does not send faster to catch up. */
+/* Waits until the next frame is due. After a delay it makes up for at most `catch_up_ns`. */
 static __always_inline void wait_turn(void)
 {
 	__u64 now = bpf_ktime_get_ns();
 
 	if (now < due_ns)
 		bpf_loop(1 << 20, is_due, 0, 0);
-	else
-		due_ns = now;
+	else if (now - due_ns > live_config.catch_up_ns)
+		due_ns = now - live_config.catch_up_ns;
 	due_ns += live_config.pace_ns;
 }
 

@@ -66,7 +66,7 @@ impl Method {
     }
 
     /// How many of the interfaces of a router it is set up on where packets go one way: a bridge has two.
-    pub(super) fn interfaces(&self) -> usize {
+    pub(crate) fn interfaces(&self) -> usize {
         if matches!(self, Method::Userspace(_)) { 2 } else { 1 }
     }
 
@@ -79,20 +79,35 @@ impl Method {
     ///
     /// What the system refused, or what `rxsteer` printed when it could not start.
     pub fn apply(&self, testbed: &Testbed, interfaces: &[&str]) -> Result<Applied> {
+        self.apply_over(testbed, interfaces, &(0..online_cpus()).collect::<Vec<_>>())
+    }
+
+    /// The same over some CPUs only. Threaded NAPI runs where the scheduler places it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Method::apply`].
+    pub(crate) fn apply_over(
+        &self,
+        testbed: &Testbed,
+        interfaces: &[&str],
+        cpus: &[usize],
+    ) -> Result<Applied> {
         let namespace = testbed.receiver();
         sock_flow_entries::restore();
         for name in interfaces {
             let gro = if self.has_program() { "off" } else { "on" };
             namespace.run(&format!("ethtool -K {name} gro {gro} rx-gro-list off"))?;
         }
-        let cpus = format!("0-{}", online_cpus() - 1);
+        // A lone number would be a count.
+        let list = cpus.iter().map(|cpu| format!("{cpu}-{cpu}")).collect::<Vec<_>>().join(",");
         let mut applied = Applied { steering: None, _entries: None };
         match self {
             Method::None | Method::Again | Method::Own(_) => {}
-            Method::KernelRps => rps(namespace, interfaces, 0)?,
+            Method::KernelRps => rps(namespace, interfaces, cpus, 0)?,
             Method::KernelRfs => {
                 applied._entries = Some(SockFlowEntries::set(RFS_ENTRIES)?);
-                rps(namespace, interfaces, RFS_ENTRIES)?;
+                rps(namespace, interfaces, cpus, RFS_ENTRIES)?;
             }
             Method::ThreadedNapi => {
                 for name in interfaces {
@@ -100,11 +115,11 @@ impl Method {
                 }
             }
             Method::Kernel(policy) => {
-                let words = [interfaces, &["--policy", policy, "--cpus", &cpus]].concat();
+                let words = [interfaces, &["--policy", policy, "--cpus", &list]].concat();
                 applied.steering = Some(Steering::start(namespace, &words)?);
             }
             Method::KernelUncounted(policy) => {
-                let more = ["--policy", policy, "--cpus", &cpus, "--no-flow-stats"];
+                let more = ["--policy", policy, "--cpus", &list, "--no-flow-stats"];
                 let words = [interfaces, &more].concat();
                 applied.steering = Some(Steering::start(namespace, &words)?);
             }
@@ -112,7 +127,7 @@ impl Method {
                 let [first, second] = interfaces else {
                     return Err(LabError::Load { why: "a bridge has two interfaces".to_owned() });
                 };
-                let words = [first, "--bridge", second, "--policy", policy, "--cpus", &cpus];
+                let words = [first, "--bridge", second, "--policy", policy, "--cpus", &list];
                 applied.steering = Some(Steering::live(namespace, &words)?);
             }
         }
@@ -120,11 +135,10 @@ impl Method {
     }
 }
 
-/// Sets the kernel's RPS on all queues of some interfaces, for all CPUs.
-fn rps(namespace: &Namespace, interfaces: &[&str], flows: u32) -> Result<()> {
-    let all: Vec<usize> = (0..online_cpus()).collect();
+/// Sets the kernel's RPS on all queues of some interfaces.
+fn rps(namespace: &Namespace, interfaces: &[&str], cpus: &[usize], flows: u32) -> Result<()> {
     for name in interfaces {
-        set_rps_cpus(namespace, name, &all)?;
+        set_rps_cpus(namespace, name, cpus)?;
         on_rx_queues(namespace, name, "rps_flow_cnt", &flows.to_string())?;
     }
     Ok(())

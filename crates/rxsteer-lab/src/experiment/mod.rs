@@ -23,6 +23,7 @@ mod sparse;
 mod userspace;
 
 pub use cpus::CpuUse;
+pub(crate) use cpus::Snapshot;
 pub use figures::{Against, Figure};
 pub use machine::Machine;
 pub use method::{Applied, Method};

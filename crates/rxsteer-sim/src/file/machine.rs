@@ -22,6 +22,9 @@ pub(super) const NIC: Keys = Keys {
 /// The keys of the costs.
 pub(super) const COST_KEYS: Keys = Keys { table: "[costs]", keys: &COST_NAMES };
 
+/// The key of `[costs]` that names a set of other costs.
+pub(super) const SET: Keys = Keys { table: "[costs]", keys: &["set"] };
+
 const COST_NAMES: [&str; COSTS.len()] = {
     let mut names = [""; COSTS.len()];
     let mut index = 0;
@@ -181,16 +184,40 @@ fn interrupts(item: &Item<'_>) -> Read<Interrupts> {
     }
 }
 
-/// The costs.
+/// The costs: those of `[costs]`, and above them those of the set that `set` names.
 pub(super) fn costs(top: &Fields<'_>) -> Read<Costs> {
     let mut costs = default_costs();
-    if let Some(table) = table(top, "costs", &COST_KEYS)? {
-        for cost in &COSTS {
-            let field = (cost.field)(&mut costs);
-            *field = table.or(cost.key, *field, Item::cost_ns)?;
+    let mut sets = Vec::new();
+    if let Some(all) = top.get("cost_set") {
+        for (name, node) in all.entries()? {
+            let item = all.entry(name, node);
+            sets.push((name, Fields::open(&item, "[cost_set.NAME]", &[&COST_KEYS])?));
         }
     }
+    let table = top.maybe("costs", |item| Fields::open(item, "[costs]", &[&COST_KEYS, &SET]))?;
+    let Some(table) = table else { return Ok(costs) };
+    read_costs(&table, &mut costs)?;
+    if let Some(chosen) = table.get("set") {
+        let name = chosen.text()?;
+        let names: Vec<&str> = sets.iter().map(|(name, _)| name.as_str()).collect();
+        let (_, set) = sets.iter().find(|(of, _)| of.as_str() == name).ok_or_else(|| {
+            chosen.wrong(match names[..] {
+                [] => "the file has no table [cost_set.NAME]".to_owned(),
+                _ => format!("there is no [cost_set.{name}]; there are: {}", names.join(", ")),
+            })
+        })?;
+        read_costs(set, &mut costs)?;
+    }
     Ok(costs)
+}
+
+/// Replaces the costs that the table has.
+fn read_costs(table: &Fields<'_>, costs: &mut Costs) -> Read<()> {
+    for cost in &COSTS {
+        let field = (cost.field)(costs);
+        *field = table.or(cost.key, *field, Item::cost_ns)?;
+    }
+    Ok(())
 }
 
 /// The delay of a frame to a far host.

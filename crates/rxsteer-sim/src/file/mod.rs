@@ -42,6 +42,7 @@ const TOP: Keys = Keys {
         "machine",
         "nic",
         "costs",
+        "cost_set",
         "wire",
         "steering",
         "scheduler",
@@ -51,11 +52,12 @@ const TOP: Keys = Keys {
 };
 
 /// All tables with their keys, except `[steering]`, whose keys are settings ([`rxsteer_settings`]).
-pub const TABLES: [Keys; 13] = [
+pub const TABLES: [Keys; 14] = [
     TOP,
     machine::MACHINE,
     machine::NIC,
     machine::COST_KEYS,
+    machine::SET,
     machine::WIRE,
     settings::SCHEDULER,
     traffic::COMMON,

@@ -1,0 +1,145 @@
+//! Measures what a packet costs on this machine, and writes it as a scenario for the simulator.
+//!
+//! Nothing measures a cost alone. What can be measured is the time per frame of a CPU that is busy all the time, for paths of different
+//! length through a router; the costs are differences of such times.
+//!
+//! ```text
+//!   CPU 0: make a frame, receive it ─► entry ─► route ─► send ─► the next host        no steering, "inline"
+//!                                        │        └ dropped: `Route`
+//!                                        └ dropped: `Entry`
+//!   CPU 0: make, receive, steer, hand over ─► CPU 1: entry ─► route ─► send           a method to CPU 1
+//! ```
+//!
+//! Invariant: the costs of a method add up to the three times that were measured with it, see [`CostSet::of`].
+
+mod cells;
+mod scenario;
+
+use crate::error::Result;
+use crate::experiment::{Machine, Method};
+use crate::rounds::{Rounds, interleaved};
+use cells::Cell;
+use serde::Serialize;
+use std::sync::atomic::AtomicBool;
+
+pub use cells::{INLINE_FLOWS, INLINE_LENGTH};
+pub use scenario::{CostSet, METHODS, Steered};
+
+/// The result of a calibration.
+#[derive(Debug, Clone, Serialize)]
+pub struct Calibration {
+    /// The machine.
+    pub machine: Machine,
+    /// Rounds that were begun.
+    pub rounds: usize,
+    /// Whether it was interrupted; then there is no scenario.
+    pub partial: bool,
+    /// Whether it was a short run, whose figures decide nothing.
+    pub quick: bool,
+    /// Steal time while it ran, in percent of all CPUs.
+    pub steal_percent: f64,
+    /// The times that were measured.
+    pub times: Vec<Time>,
+    /// The scenario, as TOML; empty if not every time could be measured.
+    pub scenario: String,
+    /// Why measurements have no figure.
+    pub failures: Vec<String>,
+}
+
+/// A time of one CPU for one frame.
+#[derive(Debug, Clone, Serialize)]
+pub struct Time {
+    /// What is in it.
+    pub what: String,
+    /// Its median over the rounds, in nanoseconds.
+    pub median_ns: f64,
+    /// The lower quartile.
+    pub lower_ns: f64,
+    /// The upper quartile.
+    pub upper_ns: f64,
+    /// The number of rounds with a figure.
+    pub rounds: usize,
+}
+
+impl Time {
+    /// The time of these figures; `None` without any.
+    fn of(what: String, figures: &[f64]) -> Option<Time> {
+        let mut sorted = figures.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        // Linear between the two nearest figures, as most statistics programs do it by default (R's type 7).
+        let quantile = |share: f64| -> Option<f64> {
+            let place = share * (sorted.len().checked_sub(1)?) as f64;
+            let (low, part) = (place.floor() as usize, place.fract());
+            let next = sorted[(low + 1).min(sorted.len() - 1)];
+            Some(sorted[low] + part * (next - sorted[low]))
+        };
+        Some(Time {
+            what,
+            median_ns: quantile(0.5)?,
+            lower_ns: quantile(0.25)?,
+            upper_ns: quantile(0.75)?,
+            rounds: sorted.len(),
+        })
+    }
+}
+
+/// Measures in `rounds` interleaved rounds; `quick`: with few frames. `progress` is called before each measurement with the number of
+/// those that are done, the number of all, and what is measured next.
+///
+/// # Errors
+///
+/// If nothing at all could be measured: the first failure.
+pub fn calibrate(
+    rounds: usize,
+    quick: bool,
+    stop: &AtomicBool,
+    progress: impl FnMut(usize, usize, &str),
+) -> Result<Calibration> {
+    let cells = cells::all();
+    let names: Vec<String> = cells.iter().map(Cell::name).collect();
+    let measure = |index: usize| cells[index].measure(quick);
+    let Rounds { samples, begun, partial, steal_percent, failures } =
+        interleaved(&names, rounds, stop, progress, measure)?;
+    let times: Vec<Option<Time>> =
+        names.iter().zip(&samples).map(|(name, figures)| Time::of(name.clone(), figures)).collect();
+    let machine = Machine::here();
+    let all: Option<Vec<&Time>> = times.iter().map(Option::as_ref).collect();
+    let scenario = match all {
+        Some(all) if !partial => scenario::text(&machine, &cells, &all, rounds, quick),
+        _ => String::new(),
+    };
+    Ok(Calibration {
+        machine,
+        rounds: begun,
+        partial,
+        quick,
+        steal_percent,
+        times: times.into_iter().flatten().collect(),
+        scenario,
+        failures,
+    })
+}
+
+/// The programs that calibration and validation start.
+pub const PROGRAMS: &[&str] = &["ip", "ethtool", "sysctl", "nft"];
+
+/// Whether this machine can be calibrated; the reason if not.
+#[must_use]
+pub fn lacks() -> Option<String> {
+    if crate::online_cpus() < 2 {
+        return Some("it needs two CPUs".to_owned());
+    }
+    crate::missing(PROGRAMS)
+}
+
+impl Method {
+    /// Its name in calibrations, and the policy that stands for it in the simulator.
+    #[must_use]
+    pub fn simulated(&self) -> (&'static str, &'static str) {
+        match self {
+            Method::KernelRps => ("kernel-rps", "rps"),
+            Method::Kernel(policy) | Method::KernelUncounted(policy) => (policy, policy),
+            _ => ("none", "none"),
+        }
+    }
+}
