@@ -9,6 +9,7 @@
 //! NIC would interrupt: making a frame is part of receiving it.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::busy::BusyProcesses;
@@ -58,6 +59,8 @@ pub(crate) struct Forwarding<'a> {
     /// Other processes that run on each CPU all the time.
     pub(crate) busy: usize,
     pub(crate) queues: usize,
+    /// A CPU that forwards other frames meanwhile, through a router of its own.
+    pub(crate) beside: Option<usize>,
 }
 
 /// What came out.
@@ -79,8 +82,32 @@ impl Forwarding<'_> {
     ///
     /// What could not be set up, or [`LabError::Load`] if the load was not what it should be.
     pub(crate) fn measure(&self) -> Result<Forwarded> {
+        let Some(cpu) = self.beside else { return self.measure_alone() };
+        let testbed = Testbed::router_with_tx_queues(LinkOptions::default())?;
+        let last = testbed.links[1].far.ipv4;
+        testbed.receiver().ip(&format!("route add {BEHIND} via {last}"))?;
+        testbed.receiver().run("ethtool -K in0 gro on rx-gro-list off")?;
+        testbed.namespaces[2].run("ethtool -K in1 rx-gro-list off")?;
+        let traffic = Traffic {
+            flows: self.flows,
+            elsewhere: Some(IpAddr::V4(TARGET)),
+            length: self.length,
+            ..Traffic::default()
+        };
+        let source = LiveFrames::new(testbed.link(), &traffic)?;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| source.send_until(testbed.sender(), cpu, 100_000, &stop));
+            let result = self.measure_alone();
+            stop.store(true, Ordering::Relaxed);
+            other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            result
+        })
+    }
+
+    fn measure_alone(&self) -> Result<Forwarded> {
         let options = LinkOptions { queues: self.queues, ..LinkOptions::default() };
-        let testbed = Testbed::router(options)?;
+        let testbed = Testbed::router_with_tx_queues(options)?;
         let (router, last) = (testbed.receiver(), testbed.links[1].far.ipv4);
         match self.end {
             End::Route => router.ip(&format!("route add blackhole {BEHIND}"))?,

@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
 use crate::process::typed;
@@ -156,10 +157,31 @@ impl Testbed {
 
     /// Two hosts with a forwarding router between them.
     pub fn router(options: LinkOptions) -> Result<Self> {
+        Self::router_between(options, LinkOptions { gro: true, ..options })
+    }
+
+    /// The same with a queue per CPU from the router to the second host, each of which sends from its own CPU.
+    ///
+    /// On a veth the CPU that sends also receives at the other end. With one queue, a single NAPI instance would receive there what all
+    /// CPUs send, so one CPU would do the second host's work for all of them.
+    pub fn router_with_tx_queues(options: LinkOptions) -> Result<Self> {
+        let queues = online_cpus();
+        let testbed = Self::router_between(options, LinkOptions { queues, gro: true, ..options })?;
+        if queues > 1 {
+            for cpu in 0..queues {
+                let mask = rxsteer_host::mask::hex([cpu], cpu + 1);
+                let path = format!("/sys/class/net/out1/queues/tx-{cpu}/xps_cpus");
+                testbed.receiver().write_sys(&path, &mask)?;
+            }
+        }
+        Ok(testbed)
+    }
+
+    fn router_between(options: LinkOptions, second: LinkOptions) -> Result<Self> {
         let namespaces = vec![Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let mut testbed = Self { namespaces, links: vec![], cards: vec![] };
         testbed.join(0, options)?;
-        testbed.join(1, LinkOptions { gro: true, ..options })?;
+        testbed.join(1, second)?;
         let [first, router, last] = [0, 1, 2].map(|index| &testbed.namespaces[index]);
         router.run("sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")?;
         let [here, there] = [&testbed.links[0], &testbed.links[1]];

@@ -86,7 +86,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeat: u16,
 
-    /// Two short rounds, which show that everything works; the figures decide nothing
+    /// One short round, which shows that everything works; the figures decide nothing
     #[arg(long, conflicts_with = "repeat")]
     pub(crate) quick: bool,
 

@@ -11,7 +11,7 @@ use rxsteer_user::printable;
 use std::fmt::Write;
 
 /// Rounds of a short run.
-pub(super) const QUICK_ROUNDS: usize = 2;
+const QUICK_ROUNDS: usize = 1;
 
 pub(super) fn command(args: &CalibrateArgs) -> anyhow::Result<Outcome> {
     if let Some(lacks) = lacks() {

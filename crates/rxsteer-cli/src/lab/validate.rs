@@ -1,7 +1,6 @@
 //! `rxsteer lab validate`.
 
 use super::args::ValidateArgs;
-use super::calibrate::QUICK_ROUNDS;
 use super::plot;
 use super::run::bar;
 use crate::Outcome;
@@ -13,6 +12,9 @@ use rxsteer_lab::validate::{Errors, Validation, measure, predict};
 use rxsteer_user::printable;
 use std::fmt::Write as _;
 use std::io::Write as _;
+
+/// Rounds of a short run.
+const QUICK_ROUNDS: usize = 2;
 
 pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     let path = &args.file;

@@ -3,7 +3,7 @@
 use super::scenario::METHODS;
 use crate::error::Result;
 use crate::experiment::Method;
-use crate::forwarding::{End, Forwarding};
+use crate::forwarding::{End, Forwarding, SENDER};
 
 /// The number of flows of a measurement, unless it says otherwise.
 pub const INLINE_FLOWS: u32 = 64;
@@ -11,8 +11,9 @@ pub const INLINE_FLOWS: u32 = 64;
 pub const INLINE_LENGTH: u32 = 64;
 /// A long frame.
 pub(super) const LONG: u32 = 1514;
-/// Many flows.
-pub(super) const MANY: u32 = 8192;
+/// More flows, and many.
+pub(super) const MORE: u32 = 1024;
+pub(super) const MANY: u32 = 4096;
 /// The CPU to which packets are handed.
 const TARGET: usize = 1;
 
@@ -21,12 +22,18 @@ const TARGET: usize = 1;
 pub(super) enum Cell {
     /// No steering; the next host gets the frames.
     Inline { flows: u32, length: u32 },
+    /// No steering, while another CPU forwards other frames.
+    Beside,
     /// No steering, and frames end earlier.
     Ends(End),
     /// All packets are steered to the CPU that receives them.
     Local(Method),
+    /// The same, and the stack drops them at its entry.
+    Dropped(Method),
     /// All packets are handed to another CPU, which drops them at once: the receiving CPU's time.
     Handed(Method),
+    /// The same with every second packet; the receiving CPU drops the others.
+    Half(Method),
     /// All packets are handed to another CPU, which forwards them: that CPU's time.
     Remote(Method),
 }
@@ -36,12 +43,15 @@ pub(super) fn all() -> Vec<Cell> {
     let mut cells = vec![
         Cell::Inline { flows: INLINE_FLOWS, length: INLINE_LENGTH },
         Cell::Inline { flows: INLINE_FLOWS, length: LONG },
+        Cell::Inline { flows: MORE, length: INLINE_LENGTH },
         Cell::Inline { flows: MANY, length: INLINE_LENGTH },
+        Cell::Beside,
         Cell::Ends(End::Entry),
         Cell::Ends(End::Route),
     ];
     for method in METHODS {
-        cells.extend([Cell::Local(method), Cell::Handed(method), Cell::Remote(method)]);
+        let of = [Cell::Local, Cell::Dropped, Cell::Handed, Cell::Half, Cell::Remote];
+        cells.extend(of.map(|cell| cell(method)));
     }
     cells
 }
@@ -49,57 +59,91 @@ pub(super) fn all() -> Vec<Cell> {
 impl Cell {
     /// What its time contains.
     pub(super) fn name(&self) -> String {
+        let name = |method: &Method| method.simulated().0;
         match self {
-            Cell::Inline { flows: MANY, .. } => format!("no steering, {MANY} flows: forwarded"),
+            Cell::Inline { flows: flows @ (MORE | MANY), .. } => {
+                format!("no steering, {flows} flows: forwarded")
+            }
             Cell::Inline { length: LONG, .. } => format!("no steering, {LONG} bytes: forwarded"),
             Cell::Inline { .. } => "no steering: forwarded".to_owned(),
+            Cell::Beside => "no steering, while another CPU forwards too: forwarded".to_owned(),
             Cell::Ends(End::Route) => "no steering: dropped by the route".to_owned(),
             Cell::Ends(_) => "no steering: dropped at the entry of the stack".to_owned(),
-            Cell::Local(method) => {
-                format!("{}, steered to its own CPU: forwarded", method.simulated().0)
+            Cell::Local(method) => format!("{}, to its own CPU: forwarded", name(method)),
+            Cell::Dropped(method) => {
+                format!("{}, to its own CPU: dropped at the entry", name(method))
             }
             Cell::Handed(method) => {
-                format!("{}, handed to another CPU: the CPU that receives", method.simulated().0)
+                format!("{}, to another CPU: the CPU that receives", name(method))
+            }
+            Cell::Half(method) => {
+                format!("{}, half to another CPU: the CPU that receives", name(method))
             }
             Cell::Remote(method) => {
-                format!("{}, handed to another CPU: the CPU that forwards", method.simulated().0)
+                format!("{}, to another CPU: the CPU that forwards", name(method))
             }
         }
     }
 
-    /// Measures it once: nanoseconds a frame.
-    pub(super) fn measure(&self, quick: bool) -> Result<f64> {
+    /// Measures it once.
+    pub(super) fn measure(&self, quick: bool) -> Result<Once> {
         let plain = Forwarding {
             method: Method::None,
             cpus: &[TARGET],
             flows: INLINE_FLOWS,
             length: INLINE_LENGTH,
             rate: 0.0,
-            frames: if quick { 100_000 } else { 500_000 },
+            frames: if quick { 100_000 } else { 700_000 },
             end: End::NextHost,
             nat: false,
             busy: 0,
             queues: 1,
+            beside: None,
         };
+        let forwarding = match *self {
+            Cell::Inline { flows, length } => Forwarding { flows, length, ..plain },
+            Cell::Beside => Forwarding { beside: Some(TARGET), ..plain },
+            Cell::Ends(end) => Forwarding { end, ..plain },
+            Cell::Local(method) => Forwarding { method, cpus: &[SENDER], ..plain },
+            Cell::Dropped(method) => {
+                Forwarding { method, cpus: &[SENDER], end: End::Entry, ..plain }
+            }
+            Cell::Handed(method) => Forwarding { method, end: End::Entry, ..plain },
+            // Enough flows that a hash divides them evenly.
+            Cell::Half(method) => {
+                let cpus = &[SENDER, TARGET];
+                Forwarding { method, cpus, flows: MORE, end: End::Entry, ..plain }
+            }
+            Cell::Remote(method) => Forwarding { method, ..plain },
+        };
+        let result = forwarding.measure()?;
+        let busy = |cpu| {
+            let found = result.cpus.iter().find(|of| of.cpu == cpu);
+            found.map_or(1.0, |of| 1.0 - of.idle / 100.0)
+        };
+        // The sender is busy from the first frame to the last; the counters also cover the time before.
+        let share = |cpu| (busy(cpu) / busy(SENDER).max(0.01)).min(1.0);
         let second = 1e9;
-        Ok(match *self {
-            Cell::Inline { flows, length } => {
-                second / Forwarding { flows, length, ..plain }.measure()?.forwarded
+        Ok(match self {
+            Cell::Inline { .. } | Cell::Beside | Cell::Local(_) => {
+                Once { ns: second / result.forwarded, other_busy: share(TARGET) }
             }
-            Cell::Ends(end) => second / Forwarding { end, ..plain }.measure()?.made,
-            Cell::Local(method) => {
-                second / Forwarding { method, cpus: &[0], ..plain }.measure()?.forwarded
+            Cell::Ends(_) | Cell::Dropped(_) | Cell::Handed(_) | Cell::Half(_) => {
+                Once { ns: second / result.made, other_busy: share(TARGET) }
             }
-            Cell::Handed(method) => {
-                second / Forwarding { method, end: End::Entry, ..plain }.measure()?.made
-            }
-            Cell::Remote(method) => {
-                let result = Forwarding { method, ..plain }.measure()?;
-                // If the sender is slower, the CPU is not busy all the time.
-                let busy = result.cpus.iter().find(|cpu| cpu.cpu == TARGET);
-                let share = busy.map_or(1.0, |cpu| 1.0 - cpu.idle / 100.0);
-                second * share / result.forwarded
+            // If the sender is slower, the CPU is not busy all the time.
+            Cell::Remote(_) => {
+                Once { ns: second * share(TARGET) / result.forwarded, other_busy: 1.0 }
             }
         })
     }
+}
+
+/// A figure of one round.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Once {
+    /// The time of one CPU for one frame, in nanoseconds.
+    pub(super) ns: f64,
+    /// The share of the time in which the other CPU was busy.
+    pub(super) other_busy: f64,
 }

@@ -10,6 +10,9 @@
 //!   CPU 0: make, receive, steer, hand over ─► CPU 1: entry ─► route ─► send           a method to CPU 1
 //! ```
 //!
+//! CPUs that share a core or a cache slow each other down. So the times are also measured while the other CPU is busy, and all are
+//! converted to those of a CPU alone.
+//!
 //! Invariant: the costs of a method add up to the three times that were measured with it, see [`CostSet::of`].
 
 mod cells;
@@ -18,7 +21,7 @@ mod scenario;
 use crate::error::Result;
 use crate::experiment::{Machine, Method};
 use crate::rounds::{Rounds, interleaved};
-use cells::Cell;
+use cells::{Cell, Once};
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
@@ -57,14 +60,16 @@ pub struct Time {
     pub lower_ns: f64,
     /// The upper quartile.
     pub upper_ns: f64,
+    /// The share of the time in which the other CPU was busy, as a mean.
+    pub other_busy: f64,
     /// The number of rounds with a figure.
     pub rounds: usize,
 }
 
 impl Time {
     /// The time of these figures; `None` without any.
-    fn of(what: String, figures: &[f64]) -> Option<Time> {
-        let mut sorted = figures.to_vec();
+    fn of(what: String, figures: &[Once]) -> Option<Time> {
+        let mut sorted: Vec<f64> = figures.iter().map(|once| once.ns).collect();
         sorted.sort_by(f64::total_cmp);
         // Linear between the two nearest figures, as most statistics programs do it by default (R's type 7).
         let quantile = |share: f64| -> Option<f64> {
@@ -78,6 +83,8 @@ impl Time {
             median_ns: quantile(0.5)?,
             lower_ns: quantile(0.25)?,
             upper_ns: quantile(0.75)?,
+            other_busy: figures.iter().map(|once| once.other_busy).sum::<f64>()
+                / sorted.len() as f64,
             rounds: sorted.len(),
         })
     }

@@ -74,6 +74,7 @@ impl Experiment for Forward {
             nat: load.nat,
             busy: load.busy,
             queues: load.queues,
+            beside: None,
         };
         let result = forwarding.measure()?;
         Ok(Sample {

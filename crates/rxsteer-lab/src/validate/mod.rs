@@ -15,6 +15,8 @@ use crate::error::{LabError, Result};
 use crate::experiment::{Figure, Machine, Method};
 use crate::forwarding::{End, Forwarding};
 use crate::rounds::{Rounds, interleaved};
+use rxsteer_sim::RunResult;
+use rxsteer_sim::result::CpuResult;
 use rxsteer_sim::seeds::{Plan, run_seeds};
 use serde::Serialize;
 use std::num::NonZeroUsize;
@@ -108,52 +110,94 @@ pub fn predict(text: &str, name: &str, quick: bool, stop: &AtomicBool) -> Result
             + costs.transmit
             + costs.protocol_byte * f64::from(load.length)
     };
-    let cpus: Vec<usize> = (0..crate::online_cpus()).collect();
     let capacity = 1e9 / alone(&Load::calibrated());
     let mut predictions = Vec::new();
     for (method, load) in rows::all(capacity, quick) {
         let (set, policy) = method.simulated();
+        let simulate = |rate: f64| -> Result<Option<Simulated>> {
+            let mut sets = vec![
+                ("steering.policy", policy.to_owned()),
+                ("traffic.transit.flows", load.flows.to_string()),
+                ("traffic.transit.frame_bytes", load.length.to_string()),
+                ("traffic.transit.rate", format!("{rate:.0}")),
+                ("duration", if quick { "40ms" } else { "120ms" }.to_owned()),
+                ("warm_up", if quick { "10ms" } else { "20ms" }.to_owned()),
+            ];
+            if policy != "none" {
+                sets.push(("costs.set", set.to_owned()));
+            }
+            let sets: Vec<_> =
+                sets.into_iter().map(|(path, value)| (path.to_owned(), value)).collect();
+            let scenario = rxsteer_sim::file::read(text, name, &sets)
+                .map_err(|why| unreadable(why.to_string()))?;
+            // The hash of a flow depends on the seed; few flows spread over the CPUs by chance.
+            let seeds = if quick { 1 } else { 3 };
+            let plan = Plan { first_seed: 1, seeds, threads: NonZeroUsize::MIN };
+            let runs = run_seeds(&scenario, plan, &|| {}, stop)
+                .map_err(|why| unreadable(format!("the simulator refuses it: {why}")))?;
+            Ok((!runs.stopped).then(|| Simulated::of(&runs.cells[0])))
+        };
         // More than any method forwards, if frames are made as fast as they are taken.
         let rate = if load.rate > 0.0 { load.rate } else { 4.0 * capacity };
-        let mut sets = vec![
-            ("steering.policy", policy.to_owned()),
-            ("traffic.transit.flows", load.flows.to_string()),
-            ("traffic.transit.frame_bytes", load.length.to_string()),
-            ("traffic.transit.rate", format!("{rate:.0}")),
-        ];
-        if policy != "none" {
-            sets.push(("costs.set", set.to_owned()));
-        }
-        if quick {
-            sets.extend([("duration", "60ms".to_owned()), ("warm_up", "10ms".to_owned())]);
-        }
-        let sets: Vec<(String, String)> =
-            sets.into_iter().map(|(path, value)| (path.to_owned(), value)).collect();
-        let scenario = rxsteer_sim::file::read(text, name, &sets)
-            .map_err(|why| unreadable(why.to_string()))?;
-        // The hash of a flow depends on the seed; few flows spread over the CPUs by chance.
-        let plan =
-            Plan { first_seed: 1, seeds: if quick { 1 } else { 4 }, threads: NonZeroUsize::MIN };
-        let runs = run_seeds(&scenario, plan, &|| {}, stop)
-            .map_err(|why| unreadable(format!("the simulator refuses it: {why}")))?;
-        if runs.stopped {
-            break;
-        }
-        let rates: Vec<f64> = runs.cells[0]
-            .iter()
-            .filter_map(|run| {
-                Some(run.traffic.first()?.packets as f64 * 1e9 / run.measured_ns as f64)
-            })
-            .collect();
+        let Some(predicted) = closed_loop(rate, simulate)? else { break };
         predictions.push(Prediction {
             method,
-            cpus: cpus.clone(),
+            cpus: vec![0, 1],
             load,
-            predicted: rates.iter().sum::<f64>() / rates.len().max(1) as f64,
+            predicted,
             null: rate.min(capacity),
         });
     }
     Ok(predictions)
+}
+
+/// What the simulator says about an offered rate, as means over seeds.
+#[derive(Debug, Clone, Copy)]
+struct Simulated {
+    /// Forwarded packets a second.
+    forwarded: f64,
+    /// The share of the time in which CPU 0 is busy.
+    busy: f64,
+}
+
+impl Simulated {
+    fn of(runs: &[RunResult]) -> Simulated {
+        let mean =
+            |of: fn(&RunResult) -> f64| runs.iter().map(of).sum::<f64>() / runs.len().max(1) as f64;
+        Simulated {
+            forwarded: mean(|run| {
+                let packets = run.traffic.first().map_or(0, |traffic| traffic.packets);
+                packets as f64 * 1e9 / run.measured_ns as f64
+            }),
+            busy: mean(|run| run.cpus.first().map_or(1.0, CpuResult::busy)),
+        }
+    }
+}
+
+/// Forwarded packets a second when a source on CPU 0 offers `rate`, but has only the time that CPU 0 is not busy with packets: it
+/// makes no more than CPU 0 can receive. `None` if it was interrupted.
+fn closed_loop(
+    rate: f64,
+    simulate: impl Fn(f64) -> Result<Option<Simulated>>,
+) -> Result<Option<f64>> {
+    /// Busier than that, CPU 0 has no time to make more frames.
+    const FULL: f64 = 0.99;
+    let Some(offered) = simulate(rate)? else { return Ok(None) };
+    if offered.busy < FULL {
+        return Ok(Some(offered.forwarded));
+    }
+    // The highest rate with which it is not full, to a hundredth.
+    let (mut low, mut high, mut forwarded) = (0.0, rate, 0.0);
+    while high - low > 0.01 * high {
+        let middle = f64::midpoint(low, high);
+        let Some(tried) = simulate(middle)? else { return Ok(None) };
+        if tried.busy < FULL {
+            (low, forwarded) = (middle, tried.forwarded);
+        } else {
+            high = middle;
+        }
+    }
+    Ok(Some(forwarded))
 }
 
 /// Measures every prediction, in interleaved rounds. `progress` is called before each measurement with the number of those that are
@@ -184,6 +228,7 @@ pub fn measure(
             nat: false,
             busy: 0,
             queues: 1,
+            beside: None,
         };
         Ok(forwarding.measure()?.forwarded)
     };
@@ -271,6 +316,18 @@ mod tests {
             error: Some(predicted / figure.median - 1.0),
             null_error: Some(null / figure.median - 1.0),
         }
+    }
+
+    #[test]
+    fn source_makes_no_more_than_its_cpu_has_time_for() {
+        // A CPU that is full at 1000 packets a second, behind which half of them are lost.
+        let simulate = |rate: f64| {
+            Ok(Some(Simulated { forwarded: rate / 2.0, busy: (rate / 1000.0).min(1.0) }))
+        };
+        assert_eq!(closed_loop(800.0, simulate).unwrap(), Some(400.0));
+        let full = closed_loop(4000.0, simulate).unwrap().unwrap();
+        assert!((480.0..=495.0).contains(&full), "{full}");
+        assert_eq!(closed_loop(800.0, |_| Ok(None)).unwrap(), None);
     }
 
     #[test]

@@ -113,6 +113,63 @@ fn interrupted_it_shows_what_it_has() {
 }
 
 #[test]
+fn calibrated_costs_predict_before_anything_is_measured() {
+    let test = "lab::calibrated_costs_predict_before_anything_is_measured";
+    let Some(_alone) = super::ready(test, &["nft"], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("machine.toml");
+    let file = path.to_str().unwrap();
+    let output = lab(&["calibrate", "-o", file, "--quick", "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let calibration: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(calibration["partial"], false, "{calibration:#}");
+    for time in calibration["times"].as_array().unwrap() {
+        assert!(time["median_ns"].as_f64().unwrap() > 0.0, "{time:#}");
+    }
+    // Each method of the calibration can be simulated.
+    for (policy, set) in [("none", None), ("rps", Some("kernel-rps")), ("sparse", Some("sparse"))] {
+        let mut command = Command::new(rxsteer().unwrap());
+        command.args(["sim", file, "--json", "--seconds", "0.02"]);
+        command.args(["--set", &format!("steering.policy={policy}")]);
+        if let Some(set) = set {
+            command.args(["--set", &format!("costs.set={set}")]);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    let output = lab(&["validate", file, "--quick", "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let validation: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let written = std::fs::read_to_string(folder.path().join("machine.predictions.json")).unwrap();
+    let written: Value = serde_json::from_str(&written).unwrap();
+    let rows = validation["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), written["predictions"].as_array().unwrap().len());
+    for (row, prediction) in rows.iter().zip(written["predictions"].as_array().unwrap()) {
+        assert_eq!(row["predicted"], prediction["predicted"]);
+        assert!(row["measured"]["median"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert!(row["null"].as_f64().unwrap() > 0.0, "{row:#}");
+    }
+    assert!(std::fs::read_to_string(folder.path().join("machine.svg")).unwrap().contains("<svg"));
+
+    // A damaged file is named with its line, and its predictions are not written.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let damaged = folder.path().join("damaged.toml");
+    std::fs::write(&damaged, text.replace("[cost_set.sparse]", "[cost_set.spars]")).unwrap();
+    let output = lab(&["validate", damaged.to_str().unwrap(), "--quick"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said.contains("there is no [cost_set.sparse]; there are: kernel-rps, rps, spars"),
+        "{said}"
+    );
+    assert!(!folder.path().join("damaged.predictions.json").exists());
+    assert_eq!(left(), Vec::<String>::new());
+}
+
+#[test]
 fn unknown_name_and_missing_rights_are_refused() {
     let output = lab(&["run", "foward", "--quick"]);
     let said = String::from_utf8_lossy(&output.stderr);
