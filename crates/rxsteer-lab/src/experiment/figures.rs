@@ -50,6 +50,9 @@ impl Figure {
     }
 }
 
+/// The finding where the figures allow none.
+pub(super) const NO_VERDICT: &str = "no verdict";
+
 /// How a method compares with no steering under the same load, by rounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Against {
@@ -85,10 +88,19 @@ pub(super) fn against(pairs: &[(f64, f64)]) -> Option<Against> {
 }
 
 impl Against {
+    /// The ratio in its interval that is farthest from 1, as a ratio above 1.
+    pub(super) fn farthest(&self) -> f64 {
+        self.low.ln().abs().max(self.high.ln().abs()).exp()
+    }
+
     /// Concludes from the corrected probability. A ratio within `noise` of 1, the ratio that two series without steering may have,
-    /// is not significant.
-    pub(super) fn conclude(&mut self, corrected: f64, noise: f64, more_is_better: bool) {
+    /// is not significant. Without such series there is no verdict.
+    pub(super) fn conclude(&mut self, corrected: f64, noise: Option<f64>, more_is_better: bool) {
         self.p = corrected;
+        let Some(noise) = noise else {
+            self.finding = NO_VERDICT;
+            return;
+        };
         let beyond_noise = self.ratio.ln().abs() > noise.ln().abs();
         let is_significant = corrected < LEVEL && beyond_noise;
         self.finding = match (is_significant, (self.ratio > 1.0) == more_is_better) {
@@ -123,12 +135,14 @@ mod tests {
         let pairs = [(10.0, 11.0), (30.0, 33.3), (10.0, 11.1), (30.0, 32.9), (20.0, 22.0)];
         let mut gain = against(&pairs).unwrap();
         assert!((gain.ratio - 1.1).abs() < 0.01, "{gain:?}");
-        gain.conclude(gain.p, 1.02, true);
+        gain.conclude(gain.p, Some(1.02), true);
         assert_eq!(gain.finding, "better");
-        gain.conclude(gain.p, 1.02, false);
+        gain.conclude(gain.p, Some(1.02), false);
         assert_eq!(gain.finding, "worse");
-        gain.conclude(gain.p, 0.85, true);
+        gain.conclude(gain.p, Some(0.85), true);
         assert_eq!(gain.finding, "not significant");
+        gain.conclude(gain.p, None, true);
+        assert_eq!(gain.finding, "no verdict");
         assert_eq!(against(&[(0.0, 1.0), (1.0, 1.0)]), None);
     }
 }

@@ -34,6 +34,8 @@ pub enum Method {
     Userspace(&'static str),
     /// What an experiment sets up by itself.
     Own(&'static str),
+    /// The same a second time, where it is the baseline: the difference to the first is noise.
+    OwnAgain(&'static str),
 }
 
 impl From<Method> for String {
@@ -48,6 +50,7 @@ impl From<Method> for String {
             Method::KernelUncounted(policy) => format!("rxsteer run {policy} --no-flow-stats"),
             Method::Userspace(policy) => format!("rxsteer live --bridge {policy}"),
             Method::Own(name) => name.to_owned(),
+            Method::OwnAgain(name) => format!("{name}, again"),
         }
     }
 }
@@ -60,6 +63,16 @@ pub struct Applied {
 }
 
 impl Method {
+    /// Whether it is the baseline a second time.
+    pub fn is_again(&self) -> bool {
+        matches!(self, Method::Again | Method::OwnAgain(_))
+    }
+
+    /// Whether it is a method of rxsteer.
+    pub fn is_rxsteer(&self) -> bool {
+        self.has_program() || matches!(self, Method::Own(name) if name.starts_with("rxsteer"))
+    }
+
     /// Whether it puts an XDP program on the interface.
     pub fn has_program(&self) -> bool {
         matches!(self, Method::Kernel(_) | Method::KernelUncounted(_) | Method::Userspace(_))
@@ -103,7 +116,7 @@ impl Method {
         let list = cpus.iter().map(|cpu| format!("{cpu}-{cpu}")).collect::<Vec<_>>().join(",");
         let mut applied = Applied { steering: None, _entries: None };
         match self {
-            Method::None | Method::Again | Method::Own(_) => {}
+            Method::None | Method::Again | Method::Own(_) | Method::OwnAgain(_) => {}
             Method::KernelRps => rps(namespace, interfaces, cpus, 0)?,
             Method::KernelRfs => {
                 applied._entries = Some(SockFlowEntries::set(RFS_ENTRIES)?);

@@ -21,6 +21,7 @@ mod run;
 mod sock_flow_entries;
 mod sparse;
 mod userspace;
+mod verdict;
 
 pub use cpus::CpuUse;
 pub(crate) use cpus::Snapshot;
@@ -41,7 +42,7 @@ pub struct About {
     pub about: &'static str,
     /// The published experiment that it repeats.
     pub source: &'static str,
-    /// Its metrics; the first one is the headline, by which methods are compared.
+    /// Its metrics; the first one is the headline, by which methods are compared where the load does not name another.
     pub metrics: &'static [Metric],
 }
 
@@ -150,6 +151,16 @@ pub trait Experiment: Sync {
     /// Why a method can't be measured with a load, if it can't.
     fn excluded(&self, _method: &Method, _load: &Load) -> Option<&'static str> {
         None
+    }
+
+    /// The metric by which methods are compared under a load: the first one, unless the load decides that by itself.
+    fn headline(&self, _load: &Load) -> Metric {
+        self.about().metrics[0]
+    }
+
+    /// What belongs to it, but can't be measured here, and what it needs.
+    fn not_measured(&self, _scale: Scale) -> Vec<Skipped> {
+        vec![]
     }
 
     /// Measures a cell once. Everything that it sets up is removed when it returns.

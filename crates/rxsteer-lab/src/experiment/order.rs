@@ -58,12 +58,13 @@ impl Experiment for Order {
             Method::KernelRps,
             Method::KernelRfs,
             Method::Kernel("rfs"),
+            Method::Again,
             Method::Kernel("rps"),
             Method::Kernel("sparse"),
             Method::Kernel("rfs+sparse"),
             Method::Kernel("rps+balance"),
         ];
-        all[..scale.pick(4, all.len())].to_vec()
+        all[..scale.pick(5, all.len())].to_vec()
     }
 
     fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {

@@ -2,7 +2,7 @@
 
 use super::figures::{Against, Figure, against};
 use super::{
-    About, CpuUse, Experiment, Load, Machine, Method, Metric, Sample, Scale, cpus::Snapshot,
+    CpuUse, Experiment, Load, Machine, Method, Metric, Sample, Scale, cpus::Snapshot,
 };
 use crate::error::Result;
 use rand::SeedableRng;
@@ -12,13 +12,6 @@ use rxsteer_sim::compare::holm;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Above this share of steal time (percent of all CPUs) a run has no verdict.
-const MOST_STEAL: f64 = 5.0;
-/// With fewer rounds there is no verdict: the interval of a median covers too little.
-const FEWEST_ROUNDS: usize = 6;
-/// A ratio of two runs without steering beyond this makes a run too noisy for a verdict.
-const MOST_NOISE: f64 = 1.25;
 
 /// The result of an experiment.
 #[derive(Debug, Clone, Serialize)]
@@ -60,6 +53,8 @@ pub struct Row {
     pub method: Method,
     /// The load.
     pub load: &'static str,
+    /// The metric by which methods are compared under this load.
+    pub headline: &'static str,
     /// The figures by metric.
     pub metrics: BTreeMap<&'static str, Figure>,
     /// The headline metric beside that of the baseline under the same load.
@@ -111,7 +106,7 @@ pub fn run(
     stop: &AtomicBool,
     mut progress: impl FnMut(usize, usize, &str),
 ) -> Result<Report> {
-    let mut skipped = Vec::new();
+    let mut skipped = experiment.not_measured(scale);
     let mut cells = Vec::new();
     for load in experiment.loads(scale) {
         for method in experiment.methods(scale) {
@@ -168,7 +163,7 @@ pub fn run(
         use_of_all.iter().map(|cpu| cpu.steal).sum::<f64>() / use_of_all.len().max(1) as f64;
     let about = experiment.about();
     let baseline = experiment.methods(scale).first().copied().unwrap_or(Method::None);
-    let rows = rows(&about, baseline, &cells);
+    let rows = rows(experiment, baseline, &cells);
     let mut report = Report {
         experiment: about.name,
         about: about.about,
@@ -185,16 +180,12 @@ pub fn run(
         verdict: Verdict { given: false, text: vec![] },
         skipped,
     };
-    report.verdict = verdict(&report, &about);
-    if !report.verdict.given {
-        let compared = report.rows.iter_mut().filter_map(|row| row.against.as_mut());
-        compared.for_each(|against| against.finding = "no verdict");
-    }
+    report.verdict = super::verdict::conclude(&mut report);
     Ok(report)
 }
 
-fn rows(about: &About, baseline: Method, cells: &[Cell]) -> Vec<Row> {
-    let headline = about.metrics[0];
+fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Row> {
+    let about = experiment.about();
     let value = |cell: &Cell, round: usize, name: &str| -> Option<f64> {
         let sample = cell.samples.get(round)?.as_ref()?;
         sample.values.iter().find(|(of, _)| *of == name).map(|(_, value)| *value)
@@ -203,6 +194,7 @@ fn rows(about: &About, baseline: Method, cells: &[Cell]) -> Vec<Row> {
         |load: &Load| cells.iter().find(|cell| cell.load == *load && cell.method == baseline);
     let beside_baseline = |cell: &Cell| {
         let base = baseline_of(&cell.load).filter(|_| cell.method != baseline)?;
+        let headline = experiment.headline(&cell.load);
         let of = |cell, round| {
             Some(value(cell, round, headline.name)? + f64::from(u8::from(headline.may_be_zero)))
         };
@@ -214,20 +206,21 @@ fn rows(about: &About, baseline: Method, cells: &[Cell]) -> Vec<Row> {
     let probabilities: Vec<f64> = compared.iter().flatten().map(|against| against.p).collect();
     let mut corrected = holm(&probabilities).into_iter();
     // The noise of a load: how far apart two series without steering may be, by the interval of their ratio.
-    let noise: Vec<f64> = cells
+    let noise: Vec<Option<f64>> = cells
         .iter()
         .map(|cell| {
             let again = cells
                 .iter()
-                .position(|other| other.load == cell.load && other.method == Method::Again);
+                .position(|other| other.load == cell.load && other.method.is_again());
             again
                 .and_then(|index| compared[index].as_ref())
-                .map_or(1.0, |again| again.low.ln().abs().max(again.high.ln().abs()).exp())
+                .map(Against::farthest)
         })
         .collect();
-    for (against, noise) in compared.iter_mut().zip(noise) {
+    for ((against, noise), cell) in compared.iter_mut().zip(noise).zip(cells) {
         if let Some(against) = against {
-            against.conclude(corrected.next().unwrap_or(1.0), noise, headline.more_is_better);
+            let more_is_better = experiment.headline(&cell.load).more_is_better;
+            against.conclude(corrected.next().unwrap_or(1.0), noise, more_is_better);
         }
     }
     cells
@@ -246,6 +239,7 @@ fn rows(about: &About, baseline: Method, cells: &[Cell]) -> Vec<Row> {
             Row {
                 method: cell.method,
                 load: cell.load.name,
+                headline: experiment.headline(&cell.load).name,
                 metrics: about.metrics.iter().filter_map(figure).collect(),
                 against,
                 checks: samples.first().map(|sample| sample.checks.clone()).unwrap_or_default(),
@@ -272,57 +266,4 @@ fn mean_use(samples: &[&Sample]) -> Vec<CpuUse> {
         steal: mean(index, |cpu| cpu.steal),
     };
     first.iter().enumerate().map(of_cpu).collect()
-}
-
-fn verdict(report: &Report, about: &About) -> Verdict {
-    let headline = about.metrics[0];
-    let noise = report
-        .rows
-        .iter()
-        .filter(|row| row.method == Method::Again)
-        .filter_map(|row| row.against.as_ref())
-        .map(|against| against.ratio.max(1.0 / against.ratio))
-        .fold(1.0, f64::max);
-    let refused = if report.partial {
-        Some("the run was interrupted".to_owned())
-    } else if report.quick || report.rounds < FEWEST_ROUNDS {
-        Some(format!("{} rounds are too few; a verdict takes {FEWEST_ROUNDS}", report.rounds))
-    } else if report.steal_percent > MOST_STEAL {
-        Some(format!(
-            "the hypervisor took {} % of the CPUs' time, more than {MOST_STEAL} %",
-            report.steal_percent
-        ))
-    } else if noise > MOST_NOISE {
-        Some(format!("two series without steering differ by a factor of {noise:.2}"))
-    } else {
-        None
-    };
-    if let Some(why) = refused {
-        return Verdict { given: false, text: vec![format!("No verdict: {why}.")] };
-    }
-    let mut text = Vec::new();
-    for row in &report.rows {
-        let Some(against) = &row.against else { continue };
-        if row.method == Method::Again || against.finding == "not significant" {
-            continue;
-        }
-        text.push(format!(
-            "{}: {} with {} is {:.2} times that of {} ({:.2} to {:.2}): {}.",
-            String::from(row.method),
-            headline.name,
-            row.load,
-            against.ratio,
-            String::from(report.baseline),
-            against.low,
-            against.high,
-            against.finding
-        ));
-    }
-    if text.is_empty() {
-        text.push(format!(
-            "No method differs significantly from no steering in {}.",
-            headline.name
-        ));
-    }
-    Verdict { given: true, text }
 }

@@ -51,7 +51,7 @@ impl Experiment for Sparse {
             Method::ThreadedNapi,
             Method::Kernel("rps"),
         ];
-        all[..scale.pick(3, all.len())].to_vec()
+        all[..scale.pick(4, all.len())].to_vec()
     }
 
     fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
@@ -80,7 +80,10 @@ impl Experiment for Sparse {
             values: vec![("throughput", bits / report.seconds / 1e6), ("idle", idle)],
             checks: vec![
                 format!("{} connections there and as many back", load.flows),
-                "bytes arrived in both directions, through address translation".to_owned(),
+                format!(
+                    "{} bytes arrived there and {} back, through address translation",
+                    report.received, report.reverse
+                ),
             ],
             cpus,
         })

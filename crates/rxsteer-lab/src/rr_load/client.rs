@@ -17,8 +17,16 @@ const TO_DRAIN: Duration = Duration::from_secs(5);
 /// Sends and measures on a thread of each CPU.
 pub(super) fn send(streams: Vec<TcpStream>, load: &RrLoad) -> Result<RrReport> {
     let begin = Instant::now();
-    let mut report =
-        RrReport { requests: 0, replies: 0, served: 0, took: load.time, latency: histogram() };
+    let mut report = RrReport {
+        requests: 0,
+        replies: 0,
+        served: 0,
+        took: load.time,
+        latency: histogram(),
+        answered: 0,
+        client_cpus: vec![],
+        cpus: vec![],
+    };
     let connections = streams.len();
     let of_threads: Vec<Result<Thread>> = std::thread::scope(|scope| {
         let running: Vec<_> = shares(streams, online_cpus())
@@ -29,6 +37,11 @@ pub(super) fn send(streams: Vec<TcpStream>, load: &RrLoad) -> Result<RrReport> {
                     pin(cpu)?;
                     let mut thread = Thread::new(share, connections, load, begin)?;
                     thread.run()?;
+                    let here = rustix::thread::sched_getcpu();
+                    LabError::check(here == cpu, || {
+                        format!("a thread of the client was on CPU {here}, not on CPU {cpu}")
+                    })?;
+                    thread.cpu = cpu;
                     Ok(thread)
                 })
             })
@@ -42,6 +55,9 @@ pub(super) fn send(streams: Vec<TcpStream>, load: &RrLoad) -> Result<RrReport> {
         let thread = thread?;
         report.requests += thread.requests;
         report.replies += thread.latency.len();
+        report.answered +=
+            thread.connections.iter().filter(|connection| connection.is_answered).count();
+        report.client_cpus.push(thread.cpu);
         report
             .latency
             .add(&thread.latency)
@@ -55,11 +71,15 @@ struct Connection {
     stream: TcpStream,
     /// When the request that has no reply yet was intended; `None`: nothing is on its way.
     asked: Option<Instant>,
+    /// Whether a reply arrived.
+    is_answered: bool,
     /// In an open loop, when its next request is due.
     due: Instant,
 }
 
 struct Thread {
+    /// Where it ran.
+    cpu: usize,
     epoll: rustix::fd::OwnedFd,
     connections: Vec<Connection>,
     /// Open loop: idle connections by the time of their next request.
@@ -96,10 +116,11 @@ impl Thread {
             if !period.is_zero() {
                 schedule.push(Reverse((due, index)));
             }
-            all.push(Connection { stream, asked: None, due });
+            all.push(Connection { stream, asked: None, is_answered: false, due });
         }
         let until = begin + load.time;
         Ok(Thread {
+            cpu: 0,
             epoll,
             connections: all,
             schedule,
@@ -169,6 +190,7 @@ impl Thread {
         }
         let now = Instant::now();
         let Some(asked) = connection.asked.take() else { return Err(broken("a reply to nothing")) };
+        connection.is_answered = true;
         let took = now.saturating_duration_since(asked).as_nanos();
         self.latency.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
         if now >= self.until {

@@ -16,6 +16,7 @@ mod client;
 mod server;
 
 use crate::error::{LabError, Result, Tried};
+use crate::experiment::{CpuUse, Snapshot};
 use crate::namespace::Namespace;
 use hdrhistogram::Histogram;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -51,6 +52,12 @@ pub struct RrReport {
     pub took: Duration,
     /// Latencies in nanoseconds.
     pub latency: Histogram<u64>,
+    /// Connections on which at least one reply arrived.
+    pub answered: usize,
+    /// The CPUs on which the client's threads ended, one per thread.
+    pub client_cpus: Vec<usize>,
+    /// What the CPUs did from the first request to the last reply, without connecting.
+    pub cpus: Vec<CpuUse>,
 }
 
 /// Latencies from 1 µs to 1 minute, to three digits.
@@ -62,24 +69,40 @@ fn histogram() -> Histogram<u64> {
 ///
 /// # Errors
 ///
-/// What the system refused, or [`LabError::Load`] if a connection broke or the counts of both sides differ.
+/// What the system refused, or [`LabError::Load`] if a connection broke or had no reply, if the counts of both sides differ, or if a
+/// thread of the client was on another CPU than its own.
 pub fn request_response(
     from: Option<&Namespace>,
     to: Option<(&Namespace, Ipv4Addr)>,
     load: &RrLoad,
 ) -> Result<RrReport> {
+    exchange(from, to, load, |_| server::spend(load.work))
+}
+
+/// The same with a server that calls `work` before each reply, with the number of replies that its thread sent so far.
+fn exchange(
+    from: Option<&Namespace>,
+    to: Option<(&Namespace, Ipv4Addr)>,
+    load: &RrLoad,
+    work: impl Fn(u64) + Sync,
+) -> Result<RrReport> {
     let (clients, servers) = connect(from, to, load.connections)?;
+    let begin = Snapshot::now()?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let server = scope.spawn(|| server::serve(servers, load, &stop));
+        let server = scope.spawn(|| server::serve(servers, load, &work, &stop));
         let sent = client::send(clients, load);
+        let end = Snapshot::now();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let report = RrReport { served, ..sent? };
+        let report = RrReport { served, cpus: begin.until(&end?), ..sent? };
         let counts = [report.requests, report.replies, report.served];
         LabError::check(counts == [report.requests; 3] && report.replies > 0, || {
             let [requests, replies, served] = counts;
             format!("{requests} requests were sent, {served} answered, {replies} replies arrived")
+        })?;
+        LabError::check(report.answered == load.connections, || {
+            format!("{} of {} connections had a reply", report.answered, load.connections)
         })?;
         Ok(report)
     })

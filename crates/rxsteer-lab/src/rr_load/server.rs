@@ -11,7 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Answers until `stop`; returns how many requests.
-pub(super) fn serve(streams: Vec<TcpStream>, load: &RrLoad, stop: &AtomicBool) -> Result<u64> {
+pub(super) fn serve(
+    streams: Vec<TcpStream>,
+    load: &RrLoad,
+    work: &(impl Fn(u64) + Sync),
+    stop: &AtomicBool,
+) -> Result<u64> {
     let is_pinned = load.server_threads == 0;
     let threads = if is_pinned { online_cpus() } else { load.server_threads };
     std::thread::scope(|scope| {
@@ -23,7 +28,7 @@ pub(super) fn serve(streams: Vec<TcpStream>, load: &RrLoad, stop: &AtomicBool) -
                     if is_pinned {
                         pin(cpu)?;
                     }
-                    answer(share, load.work, stop)
+                    answer(share, work, stop)
                 })
             })
             .collect();
@@ -34,7 +39,11 @@ pub(super) fn serve(streams: Vec<TcpStream>, load: &RrLoad, stop: &AtomicBool) -
     })
 }
 
-fn answer(mut streams: Vec<TcpStream>, work: Duration, stop: &AtomicBool) -> Result<u64> {
+fn answer(
+    mut streams: Vec<TcpStream>,
+    work: &impl Fn(u64),
+    stop: &AtomicBool,
+) -> Result<u64> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).tried(|| "make an epoll".to_owned())?;
     for (index, stream) in streams.iter().enumerate() {
         let data = epoll::EventData::new_u64(index as u64);
@@ -55,7 +64,7 @@ fn answer(mut streams: Vec<TcpStream>, work: Duration, stop: &AtomicBool) -> Res
             let mut byte = [0; 1];
             match stream.read(&mut byte) {
                 Ok(1) => {
-                    spend(work);
+                    work(served);
                     stream.write_all(&byte).map_err(broken)?;
                     served += 1;
                 }
@@ -70,7 +79,7 @@ fn answer(mut streams: Vec<TcpStream>, work: Duration, stop: &AtomicBool) -> Res
 }
 
 /// Works in user space.
-fn spend(work: Duration) {
+pub(super) fn spend(work: Duration) {
     if work.is_zero() {
         return;
     }

@@ -12,6 +12,8 @@ fn replies_are_as_many_as_requests() {
         let report = request_response(None, None, &load).unwrap();
         assert!(report.requests >= connections as u64, "{report:?}");
         assert_eq!((report.requests, report.requests), (report.replies, report.served));
+        assert_eq!(report.answered, connections);
+        assert!(!report.cpus.is_empty() && !report.client_cpus.is_empty(), "{report:?}");
     }
 }
 
@@ -20,6 +22,26 @@ fn open_loop_sends_no_more_than_is_due() {
     let report = request_response(None, None, &load(10, 1000)).unwrap();
     // 400 ms at 1000 a second, and not as many as the loop could send. A busy machine may send fewer.
     assert!((1..=410).contains(&report.requests), "{}", report.requests);
+}
+
+#[test]
+fn one_stall_of_the_server_shows_in_all_requests_that_were_due_meanwhile() {
+    const STALL: Duration = Duration::from_millis(100);
+    // 1000 a second are due on 10 connections, and the server sleeps once, after 20 replies.
+    let work = |served| {
+        if served == 20 {
+            std::thread::sleep(STALL);
+        }
+    };
+    let open = exchange(None, None, &load(10, 1000), work).unwrap();
+    let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+    // The histogram has three digits. At least the next request of each connection waits for 90 ms: 10 of 400.
+    assert!(ms(open.latency.max()) >= 99.9, "{} ms", ms(open.latency.max()));
+    let p99 = ms(open.latency.value_at_quantile(0.99));
+    assert!(p99 >= 89.9, "{p99} ms");
+    // With one latency per connection and stall there would be 10. What was due in the first half of the stall waits for the second.
+    let late = open.latency.count_between(49_000_000, u64::MAX);
+    assert!(late >= 40, "{late} of {}", open.requests);
 }
 
 #[test]
