@@ -22,6 +22,7 @@ pub(crate) struct LabArgs {
 pub(crate) enum LabCommand {
     List(ListArgs),
     Run(RunArgs),
+    Compare(CompareArgs),
     Calibrate(CalibrateArgs),
     Validate(ValidateArgs),
 }
@@ -58,11 +59,33 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Also write DIR/NAME.json and DIR/NAME.md of each experiment
+    /// Also write DIR/report.html, and NAME.json, NAME.md and NAME.svg of each experiment
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) report: Option<std::path::PathBuf>,
 
     /// Print one JSON object per experiment, each on one line, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Compare two reports of the same experiment
+///
+/// For each method and load: the ratio of the medians of the headline metric, and whether their intervals overlap. It says how the runs
+/// differ: kernel, CPUs, versions, scale. Runs of different machines or hours differ also for reasons that no report has.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer lab compare before/rr.json after/rr.json\n  \
+    rxsteer lab compare before/rr.json after/rr.json --json | jq '.rows[] | select(.overlap | not)'")]
+pub(crate) struct CompareArgs {
+    /// A report that rxsteer lab run --report wrote
+    #[arg(value_name = "A.json", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) a: std::path::PathBuf,
+
+    /// Another one of the same experiment
+    #[arg(value_name = "B.json", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) b: std::path::PathBuf,
+
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

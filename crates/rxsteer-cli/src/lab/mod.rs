@@ -3,9 +3,13 @@
 
 pub(crate) mod args;
 mod calibrate;
+mod compare;
+mod forest;
 mod markdown;
+mod page;
 mod plot;
 mod run;
+mod tables;
 mod validate;
 
 use crate::Outcome;
@@ -18,6 +22,7 @@ pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
     match &args.command {
         LabCommand::List(args) => list(args),
         LabCommand::Run(args) => run::command(args),
+        LabCommand::Compare(args) => compare::command(args),
         LabCommand::Calibrate(args) => calibrate::command(args),
         LabCommand::Validate(args) => validate::command(args),
     }

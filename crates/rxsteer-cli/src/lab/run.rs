@@ -1,7 +1,7 @@
 //! `rxsteer lab run`.
 
 use super::args::RunArgs;
-use super::markdown;
+use super::{forest, markdown, page};
 use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print};
@@ -9,7 +9,9 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rxsteer_lab::experiment::{self, Experiment, Report, Scale};
 use rxsteer_settings::suggestion;
+use rxsteer_user::shown;
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
@@ -25,7 +27,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
     scale.rounds = args.repeat.map_or(scale.rounds, usize::from);
     let stop = stop_on_interrupt(&[])?;
     let mut outcome = Outcome::Success;
-    let mut ran = 0;
+    let mut reports = Vec::new();
     let mut refused = Vec::new();
     for experiment in chosen {
         let name = experiment.about().name;
@@ -51,16 +53,19 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
         );
         bar.finish_and_clear();
         let report = report.with_context(|| format!("the experiment {name} could not run"))?;
-        ran += 1;
         show(&report, args)?;
         if report.rows.iter().any(|row| !row.failures.is_empty()) {
             outcome = Outcome::Findings;
+        }
+        reports.push(report);
+        if let Some(folder) = &args.report {
+            write(folder, "report.html", &page::of(&reports)?)?;
         }
     }
     if stop.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted);
     }
-    if ran == 0 {
+    if reports.is_empty() {
         anyhow::bail!("no experiment could run here. {}", refused.join("; "));
     }
     Ok(outcome)
@@ -81,7 +86,10 @@ fn find<'a>(
 /// The command that makes the same report.
 fn command_line(args: &RunArgs, name: &str) -> String {
     let repeat = args.repeat.map_or(String::new(), |rounds| format!(" --repeat {rounds}"));
-    format!("rxsteer lab run {name}{}{repeat}", if args.quick { " --quick" } else { "" })
+    let folder =
+        args.report.as_ref().map_or(String::new(), |folder| format!(" --report {}", shown(folder)));
+    let quick = if args.quick { " --quick" } else { "" };
+    format!("rxsteer lab run {name}{quick}{repeat}{folder}")
 }
 
 fn show(report: &Report, args: &RunArgs) -> anyhow::Result<()> {
@@ -94,12 +102,18 @@ fn show(report: &Report, args: &RunArgs) -> anyhow::Result<()> {
     if let Some(folder) = &args.report {
         let json = format!("{}\n", serde_json::to_string_pretty(report)?);
         for (end, text) in [("json", json), ("md", text)] {
-            let path = folder.join(format!("{}.{end}", report.experiment));
-            std::fs::write(&path, text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            write(folder, &format!("{}.{end}", report.experiment), &text)?;
+        }
+        if let Some(chart) = forest::of(report)? {
+            write(folder, &format!("{}.svg", report.experiment), &chart)?;
         }
     }
     Ok(())
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// A bar on standard error, on a terminal only.

@@ -13,7 +13,7 @@ mod from;
 mod json;
 mod policies;
 mod published;
-mod report;
+pub(crate) mod report;
 mod results;
 mod table;
 mod whole_file;

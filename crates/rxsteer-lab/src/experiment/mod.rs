@@ -16,6 +16,7 @@ mod forward;
 mod machine;
 mod method;
 mod order;
+mod published;
 mod rr;
 mod run;
 mod sock_flow_entries;
@@ -28,6 +29,7 @@ pub(crate) use cpus::Snapshot;
 pub use figures::{Against, Figure};
 pub use machine::Machine;
 pub use method::{Applied, Method};
+pub use published::Published;
 pub use run::{Report, Row, Skipped, Verdict, run};
 
 use crate::Result;

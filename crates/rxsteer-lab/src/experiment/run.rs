@@ -2,7 +2,7 @@
 
 use super::figures::{Against, Figure, against};
 use super::{
-    CpuUse, Experiment, Load, Machine, Method, Metric, Sample, Scale, cpus::Snapshot,
+    CpuUse, Experiment, Load, Machine, Method, Metric, Published, Sample, Scale, cpus::Snapshot,
 };
 use crate::error::Result;
 use rand::SeedableRng;
@@ -40,6 +40,8 @@ pub struct Report {
     pub steal_percent: f64,
     /// The cells.
     pub rows: Vec<Row>,
+    /// Published figures beside the measured ones.
+    pub published: Vec<Published>,
     /// The conclusion.
     pub verdict: Verdict,
     /// What could not be measured, and why.
@@ -176,6 +178,7 @@ pub fn run(
         machine: Machine::here(),
         rounds,
         steal_percent: (10.0 * steal).round() / 10.0,
+        published: super::published::beside(about.name, &rows),
         rows,
         verdict: Verdict { given: false, text: vec![] },
         skipped,
@@ -209,12 +212,9 @@ fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Ro
     let noise: Vec<Option<f64>> = cells
         .iter()
         .map(|cell| {
-            let again = cells
-                .iter()
-                .position(|other| other.load == cell.load && other.method.is_again());
-            again
-                .and_then(|index| compared[index].as_ref())
-                .map(Against::farthest)
+            let again =
+                cells.iter().position(|other| other.load == cell.load && other.method.is_again());
+            again.and_then(|index| compared[index].as_ref()).map(Against::farthest)
         })
         .collect();
     for ((against, noise), cell) in compared.iter_mut().zip(noise).zip(cells) {

@@ -39,11 +39,7 @@ pub(super) fn serve(
     })
 }
 
-fn answer(
-    mut streams: Vec<TcpStream>,
-    work: &impl Fn(u64),
-    stop: &AtomicBool,
-) -> Result<u64> {
+fn answer(mut streams: Vec<TcpStream>, work: &impl Fn(u64), stop: &AtomicBool) -> Result<u64> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).tried(|| "make an epoll".to_owned())?;
     for (index, stream) in streams.iter().enumerate() {
         let data = epoll::EventData::new_u64(index as u64);

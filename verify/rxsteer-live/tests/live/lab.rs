@@ -70,6 +70,46 @@ fn left() -> Vec<String> {
 }
 
 #[test]
+fn reports_are_written_and_compared() {
+    let test = "lab::reports_are_written_and_compared";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let output = lab(&["run", "rr", "flowstats", "--quick", "--report", dir]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let page = read("report.html");
+    let charts = page.matches("<svg").count();
+    assert_eq!(charts, 2, "a chart for each experiment");
+    // Nothing is loaded: the only addresses are SVG namespaces.
+    assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
+    assert!(!page.contains("<script") && !page.contains("src="));
+    for words in
+        ["Where rxsteer loses", "Where rxsteer gains", "Published beside measured", "290 k"]
+    {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(read("rr.svg").contains("kernel RPS"));
+    let markdown = read("rr.md");
+    assert!(markdown.contains("## Where rxsteer loses") && markdown.contains("rxsteer lab run rr"));
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (rr, other, text) = (path("rr.json"), path("flowstats.json"), path("rr.md"));
+    let same = lab(&["compare", &rr, &rr, "--json"]);
+    let same: Value = serde_json::from_slice(&same.stdout).unwrap();
+    let rows = same["rows"].as_array().unwrap();
+    assert!(!rows.is_empty());
+    assert!(rows.iter().all(|row| row["ratio"] == 1.0 && row["overlap"] == true), "{same:#}");
+    for (b, why) in [(&other, "one of flowstats"), (&text, "is no report")] {
+        let refused = lab(&["compare", &rr, b]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(left(), Vec::<String>::new());
+}
+
+#[test]
 fn killed_at_any_moment_it_is_cleared_up_by_the_next_start() {
     let test = "lab::killed_at_any_moment_it_is_cleared_up_by_the_next_start";
     let Some(_alone) = super::ready(test, &["nft"], 2) else { return };

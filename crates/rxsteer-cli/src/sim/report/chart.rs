@@ -19,12 +19,12 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(90, 90, 90),
 ];
 
-pub(super) const INK: RGBColor = RGBColor(27, 31, 36);
-pub(super) const GREY: RGBColor = RGBColor(87, 96, 106);
+pub(crate) const INK: RGBColor = RGBColor(27, 31, 36);
+pub(crate) const GREY: RGBColor = RGBColor(87, 96, 106);
 const LINES: RGBColor = RGBColor(225, 229, 233);
 
 /// The colour with this index; after the last colour, they repeat.
-pub(super) fn colour(index: usize) -> RGBColor {
+pub(crate) fn colour(index: usize) -> RGBColor {
     COLOURS[index % COLOURS.len()]
 }
 
@@ -51,7 +51,7 @@ pub(super) fn svg(
 }
 
 /// Text of a size in pixels.
-pub(super) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
+pub(crate) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&colour)
 }
 
@@ -182,7 +182,7 @@ impl Legend {
 const LETTER: i32 = 6;
 
 /// As much of a name as fits into `width` pixels.
-pub(super) fn fitting(name: &str, width: i32) -> String {
+pub(crate) fn fitting(name: &str, width: i32) -> String {
     let room = (width / LETTER).max(2) as usize;
     if name.chars().count() <= room {
         return name.to_owned();

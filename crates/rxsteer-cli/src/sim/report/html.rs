@@ -25,23 +25,28 @@ summary { cursor: pointer; }
 ";
 
 /// A whole page. `body` is HTML, `title` is text.
-pub(super) fn page(title: &str, body: &str) -> String {
+pub(crate) fn page(title: &str, body: &str) -> String {
+    styled(title, body, "")
+}
+
+/// The same with more rules of style, which override the common ones.
+pub(crate) fn styled(title: &str, body: &str, more_style: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
+         <style>\n{STYLE}{more_style}</style>\n</head>\n<body>\n{body}</body>\n</html>\n",
         escaped(title)
     )
 }
 
 /// A plot with a heading. `svg` is the drawn SVG.
-pub(super) fn figure(body: &mut String, heading: &str, svg: &str) {
+pub(crate) fn figure(body: &mut String, heading: &str, svg: &str) {
     // Writing to a String does not fail.
     let _ = writeln!(body, "<section>\n<h2>{}</h2>\n{}\n</section>", escaped(heading), svg.trim());
 }
 
 /// A table with a heading; all cells are text.
-pub(super) fn table(body: &mut String, heading: &str, header: &[&str], rows: &[Vec<String>]) {
+pub(crate) fn table(body: &mut String, heading: &str, header: &[&str], rows: &[Vec<String>]) {
     let _ = writeln!(body, "<section>\n<h2>{}</h2>\n<table>\n<tr>", escaped(heading));
     for cell in header {
         let _ = write!(body, "<th>{}</th>", escaped(cell));
@@ -56,7 +61,7 @@ pub(super) fn table(body: &mut String, heading: &str, header: &[&str], rows: &[V
 }
 
 /// Text in which characters with a meaning in HTML are escaped.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -72,7 +77,7 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// The text with a capital first letter.
-pub(super) fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

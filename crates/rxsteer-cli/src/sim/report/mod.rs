@@ -2,9 +2,9 @@
 //! loads nothing.
 
 mod busy;
-mod chart;
+pub(crate) mod chart;
 mod goal;
-mod html;
+pub(crate) mod html;
 mod latency;
 
 use super::results::Results;

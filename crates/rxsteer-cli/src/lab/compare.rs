@@ -1,0 +1,228 @@
+//! `rxsteer lab compare`: two reports of the same experiment.
+
+use super::args::CompareArgs;
+use super::tables::{number, ratio};
+use crate::Outcome;
+use crate::output::{print, table};
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+/// What a comparison reads of a report.
+#[derive(Deserialize)]
+struct Saved {
+    experiment: String,
+    machine: Machine,
+    quick: bool,
+    partial: bool,
+    rounds: usize,
+    rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Machine {
+    kernel: String,
+    cpu: String,
+    cpus: usize,
+    rxsteer: String,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    method: String,
+    load: String,
+    headline: String,
+    metrics: BTreeMap<String, Figure>,
+}
+
+#[derive(Deserialize, Serialize, Clone)]
+struct Figure {
+    median: f64,
+    low: f64,
+    high: f64,
+    unit: String,
+}
+
+/// A row that both reports have.
+#[derive(Serialize)]
+struct Compared {
+    method: String,
+    load: String,
+    metric: String,
+    a: Figure,
+    b: Figure,
+    /// Median of B to that of A; `None` where that of A is 0.
+    ratio: Option<f64>,
+    /// Whether the intervals have a value in common.
+    overlap: bool,
+}
+
+/// A comparison.
+#[derive(Serialize)]
+struct Comparison {
+    experiment: String,
+    rows: Vec<Compared>,
+    /// How the runs differ.
+    differences: Vec<String>,
+    /// Rows that only one report has a figure for.
+    only_a: Vec<String>,
+    only_b: Vec<String>,
+}
+
+pub(super) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
+    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    anyhow::ensure!(
+        a.experiment == b.experiment,
+        "{} is a report of {}, and {} one of {}; compare reports of the same experiment",
+        args.a.display(),
+        a.experiment,
+        args.b.display(),
+        b.experiment
+    );
+    let comparison = compare(&a, &b);
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&comparison)?))?;
+    } else {
+        print(&text(&comparison))?;
+    }
+    Ok(Outcome::Success)
+}
+
+fn read(path: &Path) -> anyhow::Result<Saved> {
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "cannot read {}; rxsteer lab run NAME --report DIR writes DIR/NAME.json",
+            path.display()
+        )
+    })?;
+    serde_json::from_str(&text).with_context(|| {
+        format!(
+            "{} is no report of an experiment; rxsteer lab run NAME --report DIR writes DIR/NAME.json",
+            path.display()
+        )
+    })
+}
+
+fn compare(a: &Saved, b: &Saved) -> Comparison {
+    let name = |row: &Row| format!("{}, {}", row.method, row.load);
+    let twin = |row: &Row, of: &Saved| {
+        let row_of = of.rows.iter().find(|it| it.method == row.method && it.load == row.load)?;
+        row_of.metrics.get(&row.headline).cloned()
+    };
+    let mut rows = Vec::new();
+    let mut only_a = Vec::new();
+    for row in &a.rows {
+        let Some(figure) = row.metrics.get(&row.headline) else { continue };
+        let Some(other) = twin(row, b) else {
+            only_a.push(name(row));
+            continue;
+        };
+        rows.push(Compared {
+            method: row.method.clone(),
+            load: row.load.clone(),
+            metric: row.headline.clone(),
+            ratio: (figure.median != 0.0).then(|| other.median / figure.median),
+            overlap: figure.low <= other.high && other.low <= figure.high,
+            a: figure.clone(),
+            b: other,
+        });
+    }
+    let has_figure = |row: &&Row| row.metrics.contains_key(&row.headline);
+    let only_b = b.rows.iter().filter(has_figure).filter(|row| twin(row, a).is_none());
+    Comparison {
+        experiment: a.experiment.clone(),
+        only_b: only_b.map(name).collect(),
+        only_a,
+        rows,
+        differences: differences(a, b),
+    }
+}
+
+fn differences(a: &Saved, b: &Saved) -> Vec<String> {
+    let scale = |of: &Saved| if of.quick { "quick" } else { "full" }.to_owned();
+    let whole = |of: &Saved| if of.partial { "partial" } else { "complete" }.to_owned();
+    let pairs = [
+        ("kernel", a.machine.kernel.clone(), b.machine.kernel.clone()),
+        ("CPU", a.machine.cpu.clone(), b.machine.cpu.clone()),
+        ("number of CPUs", a.machine.cpus.to_string(), b.machine.cpus.to_string()),
+        ("version of rxsteer", a.machine.rxsteer.clone(), b.machine.rxsteer.clone()),
+        ("scale", scale(a), scale(b)),
+        ("number of rounds", a.rounds.to_string(), b.rounds.to_string()),
+        ("state", whole(a), whole(b)),
+    ];
+    pairs
+        .into_iter()
+        .filter(|(_, a, b)| a != b)
+        .map(|(what, a, b)| format!("the {what} differs: {a} and {b}"))
+        .collect()
+}
+
+fn text(comparison: &Comparison) -> String {
+    let header = ["method", "load", "metric", "A", "B", "B to A", "intervals"];
+    let mut shown = table::new(&header, &[0, 1, 2, 6]);
+    let interval = |figure: &Figure| {
+        format!("{} ({}–{})", number(figure.median), number(figure.low), number(figure.high))
+    };
+    for row in &comparison.rows {
+        shown.add_row([
+            row.method.clone(),
+            row.load.clone(),
+            format!("{}, {}", row.metric, row.a.unit),
+            interval(&row.a),
+            interval(&row.b),
+            row.ratio.map_or("–".to_owned(), ratio),
+            if row.overlap { "overlap" } else { "apart" }.to_owned(),
+        ]);
+    }
+    let mut text = format!("{}\n\n{shown}\n", comparison.experiment);
+    // Writing to a String does not fail.
+    for difference in &comparison.differences {
+        let _ = writeln!(text, "\nNOTE {difference}.");
+    }
+    for (which, rows) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
+        if !rows.is_empty() {
+            let _ = writeln!(text, "\nOnly {which} has a figure for: {}.", rows.join("; "));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved(kernel: &str, median: f64) -> Saved {
+        let figure = serde_json::json!({"median": median, "low": median - 1.0, "high": median + 1.0, "unit": "1/s"});
+        serde_json::from_value(serde_json::json!({
+            "experiment": "rr", "quick": false, "partial": false, "rounds": 9,
+            "machine": {"kernel": kernel, "cpu": "x", "cpus": 2, "rxsteer": "1"},
+            "rows": [{"method": "none", "load": "l", "headline": "t", "metrics": {"t": figure}}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn ratio_overlap_and_differences_are_those_of_the_figures() {
+        let near = compare(&saved("6.1", 10.0), &saved("6.1", 11.0));
+        assert_eq!((near.rows[0].ratio, near.rows[0].overlap), (Some(1.1), true));
+        assert!(near.differences.is_empty());
+        let far = compare(&saved("6.1", 10.0), &saved("6.2", 20.0));
+        assert_eq!((far.rows[0].ratio, far.rows[0].overlap), (Some(2.0), false));
+        assert_eq!(far.differences, ["the kernel differs: 6.1 and 6.2"]);
+        assert_eq!(compare(&saved("6.1", 0.0), &saved("6.1", 1.0)).rows[0].ratio, None);
+    }
+
+    #[test]
+    fn rows_of_one_report_only_are_named() {
+        let mut other = saved("6.1", 10.0);
+        other.rows[0].load = "m".to_owned();
+        let comparison = compare(&saved("6.1", 10.0), &other);
+        assert!(comparison.rows.is_empty());
+        assert_eq!(
+            (comparison.only_a, comparison.only_b),
+            (vec!["none, l".into()], vec!["none, m".into()])
+        );
+    }
+}
