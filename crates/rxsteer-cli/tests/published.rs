@@ -16,21 +16,22 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn rows_are_published_and_predicted_and_the_error_is_their_mean() {
+fn rows_are_published_and_simulated_and_the_error_is_their_mean() {
     let printed = text(&sim(&["--published", "hand-off", "--json"]));
     let object: Value = serde_json::from_str(&printed).expect("one JSON object");
     let rows = object["rows"].as_array().expect("an array");
     let number = |value: &Value| value.as_f64().expect("a number");
     let errors: Vec<f64> = rows
         .iter()
-        .filter(|row| row["role"] == "predicted")
+        .filter(|row| row["role"] == "reproduced")
         // Both are percentages.
         .map(|row| (number(&row["predicted"]) - number(&row["published"])).abs())
         .collect();
     assert_eq!(errors.len(), 2, "{rows:?}");
     let mean = errors.iter().sum::<f64>() / 2.0;
     assert!((number(&object["mean_absolute_error"]) - mean).abs() < 1e-9);
-    assert!(rows.iter().any(|row| row["role"] == "fitted"));
+    assert!(rows.iter().any(|row| row["role"] == "fitted" && row["null"].is_null()));
+    assert!(number(&object["null"]["mean_absolute_error"]) > 0.0);
     let sources = object["constants"].as_array().expect("an array");
     assert!(sources.iter().all(|constant| constant["source"] != ""));
     assert!(object["lacks"].as_array().is_some_and(|lacks| !lacks.is_empty()));
@@ -40,7 +41,13 @@ fn rows_are_published_and_predicted_and_the_error_is_their_mean() {
 #[test]
 fn text_says_what_is_met_and_what_is_lacking() {
     let printed = text(&sim(&["--published", "hand-off"]));
-    for part in ["gain by hand-off", "mean absolute error", "What the model lacks:", "assumed"] {
+    for part in [
+        "gain by hand-off",
+        "mean absolute error",
+        "Null model:",
+        "What the model lacks:",
+        "assumed",
+    ] {
         assert!(printed.contains(part), "{part} is not in:\n{printed}");
     }
 }

@@ -6,7 +6,9 @@ use rxsteer_sim::published::machine::forwarder::{self, Pairs};
 use rxsteer_sim::published::machine::server::{
     self, RECEIVING_SHARE_BY_RFS, RECEIVING_SHARE_BY_SLIDES, Values,
 };
-use rxsteer_sim::published::{Experiment, Report, Role, fitted_rows, predicted_rows, report};
+use rxsteer_sim::published::{
+    Experiment, KNOWN_ERROR, Report, Role, fitted_rows, predicted_rows, report,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -100,7 +102,12 @@ fn check(report: &Report) {
             assert!(row.error().abs() < most, "{row:?}");
         }
     }
-    assert!(report.rows.iter().any(|row| row.role == Role::Predicted));
+    for row in report.rows.iter().filter(|row| row.role.has_target()) {
+        assert_eq!(row.role, Role::Reproduced, "a constant of these tables is a predicted figure");
+        assert!(row.unit != "/s" || row.error().abs() <= 100.0 * KNOWN_ERROR, "{row:?}");
+    }
+    assert!(report.rows.iter().any(|row| row.role.has_target()));
+    assert!(report.rows.iter().all(|row| row.role.has_target() == row.null.is_some()));
     assert!(report.constants.iter().all(|constant| !constant.source.is_empty()));
     assert!(report.lacks.len() >= 3);
 }
@@ -116,11 +123,12 @@ fn row(report: &Report, what: &str) -> f64 {
 }
 
 #[test]
-fn rfs_is_predicted() {
+fn rfs_is_reproduced() {
     let report = report(Experiment::Rfs, &AtomicBool::new(false)).unwrap();
     check(&report);
     assert_eq!(missed(&report), ["order of latency p90"]);
     assert!(report.mean_absolute_error() < 8.0, "{}", report.mean_absolute_error());
+    assert!((report.null_error() - 7.1).abs() < 0.05, "{}", report.null_error());
     // The report's statements about its misses.
     for row in report.rows.iter().filter(|row| row.unit == "%" && row.role == Role::Beside) {
         assert!((22.0..34.0).contains(&row.error()), "{row:?}");
@@ -130,21 +138,29 @@ fn rfs_is_predicted() {
 }
 
 #[test]
-fn hand_off_is_predicted() {
+fn hand_off_is_reproduced() {
     let report = report(Experiment::HandOff, &AtomicBool::new(false)).unwrap();
     check(&report);
     assert_eq!(missed(&report), [""; 0]);
     assert!(report.mean_absolute_error() < 5.0, "{}", report.mean_absolute_error());
+    // The simulator adds little to the identity.
+    for row in report.rows.iter().filter(|row| row.role.has_target()) {
+        assert!(row.null.is_some_and(|null| (null - row.predicted).abs() < 3.0), "{row:?}");
+    }
     assert!(row(&report, "gain, each pair of CPUs SMT siblings") < 10.0);
     assert!(row(&report, "gain on the older machine (published: less than)") < 30.0);
 }
 
 #[test]
-fn rps_is_predicted() {
+fn rps_is_reproduced() {
     let report = report(Experiment::Rps, &AtomicBool::new(false)).unwrap();
     check(&report);
     assert_eq!(missed(&report), [""; 0]);
     assert!(report.mean_absolute_error() < 12.0, "{}", report.mean_absolute_error());
+    assert!((report.null_error() - 9.1).abs() < 0.05, "{}", report.null_error());
+    let rates = report.rows.iter().filter(|row| row.role.has_target());
+    let worst = rates.map(|row| row.error().abs()).fold(0.0, f64::max);
+    assert!((worst - 100.0 * KNOWN_ERROR).abs() < 0.1, "KNOWN_ERROR, {worst}");
     assert!(report.lacks[0].contains("153 to 224 %"));
     let gains = fitted_rows::RPS_CARDS.iter().zip(predicted_rows::RPS_CARDS_WITH_RPS);
     let gains: Vec<f64> = gains.map(|(without, with)| with.tps / without.tps - 1.0).collect();
@@ -163,6 +179,7 @@ fn sparse_is_predicted() {
         ["by hash within 5 % in every row", "spread of runs of the same order, in slots"]
     );
     assert!(report.mean_absolute_error() < 5.0, "{}", report.mean_absolute_error());
+    assert!((report.null_error() - 4.6).abs() < 0.05, "{}", report.null_error());
     let fitted = report.rows.iter().filter(|row| row.role == Role::Fitted);
     assert!(fitted.clone().count() == 12 && fitted.clone().all(|row| row.error().abs() < 7.0));
     // The report's statements about its misses.

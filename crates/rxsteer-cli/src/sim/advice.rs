@@ -4,6 +4,7 @@ use super::figure;
 use super::results::Results;
 use rxsteer_sim::compare::{Difference, Finding, LEVEL, WORTH};
 use rxsteer_sim::metric::Subject;
+use rxsteer_sim::published::KNOWN_ERROR;
 
 /// The metrics that decide: the first one that the scenario has, so that a scenario with requests is judged by
 /// transactions.
@@ -111,8 +112,11 @@ fn price(results: &Results, differences: &[&Difference], best: &Difference) -> S
 pub(crate) fn legend(results: &Results) -> String {
     format!(
         "p is the probability that chance alone makes such a difference: paired t-test over {} seeds, \
-         Holm's correction for {} comparisons; significant below {LEVEL}.",
+         Holm's correction for {} comparisons; significant below {LEVEL}.\n\
+         That is chance within the model. Its rates were off by up to {:.0} % from published ones (--published), so a \
+         smaller difference may not exist on a real machine.",
         results.differences.iter().map(|it| it.paired.count).min().unwrap_or(0),
-        results.differences.len()
+        results.differences.len(),
+        100.0 * KNOWN_ERROR
     )
 }

@@ -1,4 +1,4 @@
-//! `--published` and `--fit`: published measurements beside the simulator's predictions, and the origin of the costs
+//! `--published` and `--fit`: published measurements beside the simulator's figures, and the origin of the costs
 //! behind the predictions.
 
 use super::figure::lines;
@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_settings::words;
 use rxsteer_sim::fit::{self, Fit, FitError};
-use rxsteer_sim::published::{self, Experiment, Report, Role, Row};
+use rxsteer_sim::published::{self, Experiment, Report, Row};
 use rxsteer_user::shown;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -131,6 +131,7 @@ fn object(report: &Report) -> Value {
             "predicted": row.predicted,
             "error": row.error(),
             "role": row.role.name(),
+            "null": row.null,
         })
     };
     let target = |target: &published::Target| json!({ "what": target.what, "reached": target.reached, "is_met": target.is_met });
@@ -150,6 +151,7 @@ fn object(report: &Report) -> Value {
         "seeds": report.seeds,
         "rows": report.rows.iter().map(row).collect::<Value>(),
         "mean_absolute_error": report.mean_absolute_error(),
+        "null": { "what": report.null, "mean_absolute_error": report.null_error() },
         "targets": report.targets.iter().map(target).collect::<Value>(),
         "is_met": report.is_met(),
         "lacks": report.lacks,
@@ -170,9 +172,11 @@ fn text(report: &Report) -> String {
         plural(report.seeds as usize, "seed"),
         rows(report)
     );
-    let predicted = report.rows.iter().filter(|row| row.role == Role::Predicted);
-    let unit = if predicted.into_iter().all(|row| row.unit == "%") { " points" } else { " %" };
-    let _ = writeln!(text, "mean absolute error {:.1}{unit}\n", report.mean_absolute_error());
+    let mut with_target = report.rows.iter().filter(|row| row.role.has_target());
+    let unit = if with_target.all(|row| row.unit == "%") { " points" } else { " %" };
+    let (own, null) = (report.mean_absolute_error(), report.null_error());
+    let _ = writeln!(text, "mean absolute error {own:.1}{unit}; of the null model {null:.1}{unit}");
+    let _ = writeln!(text, "Null model:\n{}", wrapped(report.null));
     for target in &report.targets {
         let met = if target.is_met { "met   " } else { "MISSED" };
         let _ = writeln!(text, "{met}  {}: {}", target.what, target.reached);
@@ -187,8 +191,8 @@ fn text(report: &Report) -> String {
 }
 
 fn rows(report: &Report) -> String {
-    let header = ["figure", "published", "predicted", "off by", ""];
-    let mut table = table::new(&header, &[0, 4]);
+    let header = ["figure", "published", "simulated", "off by", "null model", ""];
+    let mut table = table::new(&header, &[0, 5]);
     for row in &report.rows {
         let points = if row.unit == "%" { "points" } else { "%" };
         table.add_row(vec![
@@ -196,6 +200,7 @@ fn rows(report: &Report) -> String {
             figure(row.published, row.unit),
             figure(row.predicted, row.unit),
             format!("{:+.1} {points}", row.error()),
+            row.null.map_or_else(String::new, |null| figure(null, row.unit)),
             row.role.name().to_owned(),
         ]);
     }

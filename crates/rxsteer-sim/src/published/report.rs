@@ -25,6 +25,8 @@ pub struct Report {
     pub fit: Fit,
     /// The values that no fitted row determines.
     pub constants: Vec<Constant>,
+    /// The null model of the rows with a target, in one sentence: arithmetic without a simulator.
+    pub null: &'static str,
 }
 
 /// One published figure.
@@ -40,6 +42,8 @@ pub struct Row {
     pub predicted: f64,
     /// The role of the row.
     pub role: Role,
+    /// The value by the report's null model; each row with a target has one.
+    pub null: Option<f64>,
 }
 
 /// The role of a row.
@@ -49,6 +53,8 @@ pub enum Role {
     Fitted,
     /// A prediction with a target.
     Predicted,
+    /// A figure with a target that rests on a constant from predicted rows, of this table or of another one.
+    Reproduced,
     /// A prediction without a target, shown because it was published.
     Beside,
 }
@@ -60,13 +66,22 @@ impl Role {
         match self {
             Role::Fitted => "fitted",
             Role::Predicted => "predicted",
+            Role::Reproduced => "reproduced",
             Role::Beside => "beside",
         }
     }
 }
 
+impl Role {
+    /// Whether rows of this role have a target, and count in the mean error.
+    #[must_use]
+    pub const fn has_target(self) -> bool {
+        matches!(self, Role::Predicted | Role::Reproduced)
+    }
+}
+
 impl Row {
-    /// A row.
+    /// A row without a null model.
     #[must_use]
     pub fn new(
         what: impl Into<String>,
@@ -75,14 +90,24 @@ impl Row {
         predicted: f64,
         role: Role,
     ) -> Row {
-        Row { what: what.into(), unit, published, predicted, role }
+        Row { what: what.into(), unit, published, predicted, role, null: None }
+    }
+
+    /// The same row with the value of the null model.
+    #[must_use]
+    pub fn beside_null(self, null: f64) -> Row {
+        Row { null: Some(null), ..self }
     }
 
     /// The error of the prediction: in percentage points if the figure itself is a percentage, otherwise in per
     /// cent of the published value.
     #[must_use]
     pub fn error(&self) -> f64 {
-        let difference = self.predicted - self.published;
+        self.error_of(self.predicted)
+    }
+
+    fn error_of(&self, value: f64) -> f64 {
+        let difference = value - self.published;
         if self.unit == "%" { difference } else { 100.0 * difference / self.published }
     }
 }
@@ -99,10 +124,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target that all predicted rows in `unit` are within `most` of the published values.
+    /// The target that all rows with a target in `unit` are within `most` of the published values.
     #[must_use]
     pub fn within(what: &'static str, rows: &[Row], unit: &str, most: f64) -> Target {
-        let rows = rows.iter().filter(|row| row.role == Role::Predicted && row.unit == unit);
+        let rows = rows.iter().filter(|row| row.role.has_target() && row.unit == unit);
         let farthest = rows.max_by(|a, b| a.error().abs().total_cmp(&b.error().abs()));
         let error = farthest.map_or(f64::INFINITY, Row::error);
         let of = farthest.map_or("no row", |row| &row.what);
@@ -119,21 +144,27 @@ impl Target {
         let published =
             list(sorted.iter().map(|(published, _)| format!("{published:.0}")).collect());
         let predicted: Vec<String> = sorted.iter().map(|(_, own)| format!("{own:.0}")).collect();
-        let reached = format!("published {published}; predicted {}", predicted.join(", "));
+        let reached = format!("published {published}; simulated {}", predicted.join(", "));
         Target { what, reached, is_met }
     }
 }
 
 impl Report {
-    /// The mean absolute error of the predicted rows; see [`Row::error`].
+    /// The mean absolute error of the rows with a target; see [`Row::error`].
     #[must_use]
     pub fn mean_absolute_error(&self) -> f64 {
-        let errors: Vec<f64> = self
-            .rows
-            .iter()
-            .filter(|row| row.role == Role::Predicted)
-            .map(|row| row.error().abs())
-            .collect();
+        self.mean_error_of(|row| row.predicted)
+    }
+
+    /// The same error of the null model.
+    #[must_use]
+    pub fn null_error(&self) -> f64 {
+        self.mean_error_of(|row| row.null.unwrap_or(f64::NAN))
+    }
+
+    fn mean_error_of(&self, value: impl Fn(&Row) -> f64) -> f64 {
+        let rows = self.rows.iter().filter(|row| row.role.has_target());
+        let errors: Vec<f64> = rows.map(|row| row.error_of(value(row)).abs()).collect();
         errors.iter().sum::<f64>() / errors.len() as f64
     }
 

@@ -1,4 +1,4 @@
-//! rps-slides: netperf on four NICs without RPS (fitted), with RPS (predicted), and with a queue per CPU (without a
+//! rps-slides: netperf on four NICs without RPS (fitted), with RPS (reproduced), and with a queue per CPU (without a
 //! target).
 
 use super::machine::server::{self, RECEIVING_SHARE_BY_RFS, Values};
@@ -20,6 +20,9 @@ const LACKS: &[&str] = &[
     "A queue per CPU is far off: 204K tps at 12 % leave 88 % of the machine idle, so that something else limited that test, its clients perhaps; here only receiving CPUs are limited. Sockets of four cores and netperf with 500 connections are assumed; rps-slides gives neither.",
 ];
 
+const NULL: &str =
+    "one division: tps without RPS over the receiving share, which comes from rfs-commit.";
+
 pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
     let mut rows = Vec::new();
     let published = fitted::RPS_CARDS.into_iter().zip(predicted::RPS_CARDS_WITH_RPS);
@@ -28,10 +31,14 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
         let values = Values::netperf(part.value("request_ns"), part.value("service_ns"));
         let cases = [
             (format!("{name}, no RPS"), without, Policy::None, false, Role::Fitted),
-            (format!("{name}, RPS"), with, Policy::Rps, false, Role::Predicted),
+            (format!("{name}, RPS"), with, Policy::Rps, false, Role::Reproduced),
         ];
         for (what, published, policy, per_cpu, role) in cases {
             case(&what, server, values, published, (policy, per_cpu, role), &mut rows, stop)?;
+        }
+        let null = without.tps / RECEIVING_SHARE_BY_RFS.value;
+        for row in rows.iter_mut().filter(|row| row.role.has_target() && row.null.is_none()) {
+            row.null = Some(null);
         }
         if *name == "bnx2x" {
             let row = predicted::RPS_MULTI_QUEUE;
@@ -51,6 +58,7 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
         lacks: LACKS.to_vec(),
         fit,
         constants,
+        null: NULL,
     })
 }
 

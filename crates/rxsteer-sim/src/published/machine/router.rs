@@ -33,6 +33,8 @@ const WALL: Constant = Constant::new(
     "bit/s",
     "the best runs of the original column: 46.2 Mbit/s of 1448 in 1538 bytes",
 );
+/// The same limit as data, in Mbit/s for one direction: the highest figure of the original column.
+pub const WALL_DATA_MBITS: f64 = 46.2;
 const INTERRUPT: Constant = Constant::new(
     "interrupt, waking, being woken, the way between",
     20_000.0,
