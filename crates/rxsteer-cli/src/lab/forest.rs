@@ -8,6 +8,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use rxsteer_lab::experiment::{Against, Report, Row};
 
+/// Sizes of text below are in the points of plotters, which writes 15 as 12 pixels.
 /// Width in pixels, and the room on both sides of the axis.
 const WIDTH: i32 = 360;
 const MARGIN: i32 = 18;
@@ -53,25 +54,25 @@ pub(super) fn of(report: &Report) -> anyhow::Result<Option<String>> {
             let width = if tick == 1.0 { 2 } else { 1 };
             let line = vec![(at, HEADING - 8), (at, height - AXIS)];
             area.draw(&PathElement::new(line, OTHER.mix(0.5).stroke_width(width)))?;
-            let centred = text(12, GREY).pos(Pos::new(HPos::Center, VPos::Top));
+            let centred = text(15, GREY).pos(Pos::new(HPos::Center, VPos::Top));
             area.draw(&Text::new(label(tick), (at, height - AXIS + 4), centred))?;
         }
         let caption = format!("ratio to {} with its 95 % interval", String::from(report.baseline));
         let caption = fitting(&caption, WIDTH - 2 * MARGIN);
-        area.draw(&Text::new(caption, (MARGIN, height - 20), text(12, GREY)))?;
+        area.draw(&Text::new(caption, (MARGIN, height - 20), text(15, GREY)))?;
         let mut y = 0;
         for load in loads {
             let all = tables::rows_of(report, load);
             let heading = all.first().map_or("", |row| row.headline);
             let heading = fitting(&format!("{load}: {heading}"), WIDTH - MARGIN);
-            area.draw(&Text::new(heading, (MARGIN / 2, y + 12), text(14, INK)))?;
+            area.draw(&Text::new(heading, (MARGIN / 2, y + 12), text(17, INK)))?;
             y += HEADING;
             for row in all.into_iter().filter(compared) {
                 let Some(against) = &row.against else { continue };
                 let colour = colour(against);
                 let name = fitting(&String::from(row.method), 175);
-                area.draw(&Text::new(name, (MARGIN / 2, y + 2), text(12, INK)))?;
-                let right = text(12, INK).pos(Pos::new(HPos::Right, VPos::Top));
+                area.draw(&Text::new(name, (MARGIN / 2, y + 2), text(15, INK)))?;
+                let right = text(15, INK).pos(Pos::new(HPos::Right, VPos::Top));
                 let figure = format!("{} {}", tables::ratio(against.ratio), against.finding);
                 area.draw(&Text::new(figure, (WIDTH - MARGIN / 2, y + 2), right))?;
                 let middle = y + 24;
