@@ -1,7 +1,7 @@
 //! `--change-at T:SPEC`: a change planned beforehand.
 
 use clap::Args;
-use rxsteer_settings::{Steering, Tables, Text, backlog};
+use rxsteer_settings::{Rules, Steering, Tables, Text, backlog};
 use rxsteer_user::{SteerChange, When, sys};
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,6 +12,8 @@ pub(crate) struct ChangeSettings {
     #[command(flatten)]
     steering: Steering,
     #[command(flatten)]
+    rules: Rules,
+    #[command(flatten)]
     tables: Tables,
     #[arg(long, value_parser = backlog)]
     max_backlog: Option<u32>,
@@ -19,9 +21,10 @@ pub(crate) struct ChangeSettings {
 
 impl From<ChangeSettings> for SteerChange {
     fn from(settings: ChangeSettings) -> SteerChange {
-        let ChangeSettings { steering, tables, max_backlog } = settings;
+        let ChangeSettings { steering, rules, tables, max_backlog } = settings;
         SteerChange {
             cpus: steering.cpus.as_ref().map(|choice| choice.cpus(sys::allowed_cpus())),
+            packet_rules: rules.rules(),
             rps_maps: steering.rps_maps(),
             fallback: steering.fallback,
             rfs_cpus: steering.rfs_cpus(),

@@ -328,7 +328,7 @@ pub(crate) struct ExplainArgs {
     ///
     /// Its settings and hash secret apply.
     #[arg(long, conflicts_with_all = ["frame", "policy", "cpus", "rps_map", "fallback", "rfs_cpus", "rx_devices", "sock_flow_entries",
-        "flow_cnt", "flow_limit", "hash", "hash_seed", "inner", "key_tunnels", "config", "rx_queues", "rx_queue", "rx_cpus", "app_cpu"])]
+        "flow_cnt", "flow_limit", "hash", "hash_seed", "inner", "key_tunnels", "rule", "config", "rx_queues", "rx_queue", "rx_cpus", "app_cpu"])]
     pub(crate) live: bool,
 
     /// With --live: the instance at this unix socket

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 44] = [
+const SELDOM: [&str; 45] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -43,6 +43,7 @@ const SELDOM: [&str; 44] = [
     "rfs-cpus",
     "rfs-namespaces",
     "rps-map",
+    "rule",
     "rx-cpus",
     "rx-devices",
     "rx-threads",

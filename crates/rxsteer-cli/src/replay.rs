@@ -298,6 +298,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
     let list = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>();
     serde_json::json!({
         "steered_to": config.cpus.to_string(),
+        "rules": config.packet_rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "rps_maps": config.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}")).collect::<Vec<_>>(),
         "else": config.fallback.to_string(),
         "rfs_cpus": config.rfs_cpus.as_ref().map(ToString::to_string),

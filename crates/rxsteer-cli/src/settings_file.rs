@@ -56,6 +56,12 @@ fn texts(toml: &str) -> anyhow::Result<Vec<Text>> {
                     texts.push(Text::new(name, text, queue.span().start));
                 }
             }
+            // Rules, in order.
+            DeValue::Array(rules) if name == "rule" => {
+                for rule in rules {
+                    texts.push(Text::new(name, scalar(name, rule)?, rule.span().start));
+                }
+            }
             _ => texts.push(Text::new(name, scalar(name, value)?, at)),
         }
     }

@@ -6,12 +6,12 @@ use crate::run::args::{LiveSettings, RunSettings};
 use crate::settings_file;
 use crate::steer_args::SteerSettings;
 use clap::Parser;
-use rxsteer_settings::{Steering, Tables, names};
+use rxsteer_settings::{Rules, Steering, Tables, names};
 use rxsteer_sim::{Scenario, file};
 use std::collections::BTreeSet;
 
 /// Each setting; texts that it takes; one that it does not, and what is said of it by each way.
-const SETTINGS: [(&str, &[&str], &str, &str); 23] = [
+const SETTINGS: [(&str, &[&str], &str, &str); 24] = [
     ("policy", &["none", "rfs+sparse:loops=2", "bound:0=1"], "sparse:loops=6", "loops is 1 to 5"),
     ("cpus", &["0-2", "4-4", "4096"], "8193", "a count of CPUs is 1 to 8192, not 8193"),
     ("rps-map", &["1=0-1", "none"], "1024=0", "numbered from 0 to 1023"),
@@ -39,6 +39,7 @@ const SETTINGS: [(&str, &[&str], &str, &str); 23] = [
     ("listen", &["127.0.0.1:9817", "[::1]:0"], "localhost", "it takes ADDRESS:PORT"),
     ("listen-token-file", &["/etc/rxsteer/token"], "", "listen-token-file"),
     ("rx-devices", &["1024"], "1025", "a whole number from 1 to 1024"),
+    ("rule", &["tcp dst-port 22 → local", "none"], "tpc -> 1", "did you mean 'tcp'"),
     ("hash", &["toeplitz", "symmetric"], "toplitz", "'toeplitz'"),
 ];
 
@@ -53,8 +54,9 @@ struct Way {
 }
 
 fn ways() -> [Way; 7] {
-    let change = [names::<Steering>(), names::<Tables>(), vec!["max-backlog".into()]].concat();
-    let scenario = [change.clone(), vec!["budget".into()]].concat();
+    let every = [names::<Steering>(), names::<Tables>(), vec!["max-backlog".into()]].concat();
+    let scenario = [every.clone(), vec!["budget".into()]].concat();
+    let change = [every, names::<Rules>()].concat();
     let replay = [names::<SteerSettings>(), vec!["max-backlog".into()]].concat();
     let clap = "a similar argument exists: '--";
     let ours = "did you mean '";
@@ -91,8 +93,9 @@ fn common<const BUCKETS: u32>(
 }
 
 fn of_replay(name: &str, settings: &SteerSettings) -> String {
-    let SteerSettings { steering, tables, rx_devices, hash, flows, tunnels } = settings;
+    let SteerSettings { steering, rules, tables, rx_devices, hash, flows, tunnels } = settings;
     common(name, steering, tables).unwrap_or_else(|| match name {
+        "rule" => format!("{:?}", rules.rules().unwrap()),
         "rx-devices" => format!("{rx_devices:?}"),
         "hash" => format!("{hash:?}"),
         "hash-seed" => format!("{:?}", flows.hash_seed),
@@ -187,6 +190,7 @@ fn change_at(name: &str, text: &str) -> Result<String, String> {
     let PlannedChange(_, change) = format!("1s:{name}={text}").parse()?;
     Ok(match name {
         "policy" => format!("{:?}", change.policy.unwrap()),
+        "rule" => format!("{:?}", change.packet_rules.unwrap()),
         "cpus" => format!("{:?}", change.cpus.unwrap()),
         "rps-map" => format!("{:?}", change.rps_maps.unwrap()),
         "else" => format!("{:?}", change.fallback.unwrap()),

@@ -1,14 +1,15 @@
 //! What packets are steered by, of every command that decides by itself.
 
 use crate::hash_key::{HashChoice, HashSeed};
+use crate::output::note;
 use crate::settings_file;
 use crate::words::whole;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use rxsteer_settings::words;
-use rxsteer_settings::{Options, Steering, Tables, switch};
+use rxsteer_settings::{Options, Rules, Steering, Tables, switch};
 use rxsteer_user::PipelineConfig;
-use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, Policy};
+use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, PacketRule, Policy};
 use rxsteer_user::packet::{DissectOptions, TunnelKinds};
 use std::path::PathBuf;
 
@@ -32,6 +33,9 @@ pub(crate) struct SteerArgs {
 pub(crate) struct SteerSettings {
     #[command(flatten)]
     pub(crate) steering: Steering,
+
+    #[command(flatten)]
+    pub(crate) rules: Rules,
 
     #[command(flatten)]
     pub(crate) tables: Tables,
@@ -108,6 +112,16 @@ impl SteerArgs {
         if options.has("hash") && !options.has("hash-seed") && !is_symmetric {
             settings.flows.hash_seed = None;
         }
+        let rules = settings.rules.rules().unwrap_or_default();
+        for (never, by) in PacketRule::never_matching(&rules) {
+            note(&format!(
+                "rxsteer: rule {} ({}) never matches: rule {} ({}) comes first and matches all its packets",
+                never + 1,
+                rules[never],
+                by + 1,
+                rules[by]
+            ));
+        }
         anyhow::ensure!(
             settings.flows.hash_seed.is_none() || is_symmetric,
             "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
@@ -145,6 +159,7 @@ impl SteerSettings {
     pub(crate) fn apply(&self, config: &mut PipelineConfig) -> anyhow::Result<Option<HashSeed>> {
         let (hasher, hash_seed) = self.hash().hasher(self.flows.hash_seed);
         config.hasher = hasher;
+        config.packet_rules = self.rules.rules().unwrap_or_default();
         config.rps_maps = self.steering.rps_maps().unwrap_or_default();
         config.fallback = self.steering.fallback.unwrap_or_default();
         config.rfs_cpus = self.steering.rfs_cpus().flatten();

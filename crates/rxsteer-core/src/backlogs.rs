@@ -16,8 +16,8 @@ pub struct Arrival {
     pub hash: FlowHash,
     /// The RX queue that received the packet.
     pub rx_queue: u16,
-    /// Always 0.
-    pub reserved: u16,
+    /// The number of the first rule before the policy that matches the packet ([`crate::matching`]), counted from 1; 0: none.
+    pub rule: u16,
 }
 
 const _: () = assert!(size_of::<Arrival>() == 16);

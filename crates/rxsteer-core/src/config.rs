@@ -6,6 +6,7 @@ use crate::limits::{
     DEFAULT_SOCK_FLOW_ENTRIES, MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_FLOW_LIMIT_BUCKETS,
     MAX_LOOPS, MAX_RX_QUEUES, MAX_SOCK_FLOW_ENTRIES,
 };
+use crate::matching::{MAX_RULES, PacketRule};
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
 use crate::slot::SlotOrder;
@@ -17,6 +18,8 @@ use core::fmt;
 pub struct SteerConfig {
     /// The rule that picks the CPU.
     pub policy: Policy,
+    /// Rules before the policy, in order: at most [`MAX_RULES`].
+    pub packet_rules: Vec<PacketRule>,
     /// The CPU map of every RX queue without a map of its own.
     pub cpus: CpuSet,
     /// CPU maps of single RX queues, for policies that use maps. Here queues are known by number alone, over all
@@ -69,6 +72,8 @@ pub enum ConfigError {
     NoInterfaces(&'static str, QueueName),
     /// A size is out of range; holds the setting, the size and the largest size.
     Size(&'static str, u64, u64),
+    /// There are more than [`MAX_RULES`] rules before the policy; holds the number.
+    Rules(usize),
     /// `after` of sparse slots is out of range.
     After(u8),
     /// The number of loops is out of range.
@@ -108,6 +113,9 @@ impl fmt::Display for ConfigError {
             Self::Size(setting, size, most) => {
                 write!(f, "{setting} is {size}; it can be 1 to {most}")
             }
+            Self::Rules(count) => {
+                write!(f, "{count} rules are too many: at most {MAX_RULES} can be before the policy")
+            }
             Self::After(after) => write!(f, "after={after} is out of range: 1 to 255 packets"),
             Self::Loops(loops) => write!(f, "{loops} loops are out of range: 1 to {MAX_LOOPS}"),
             Self::Balance => f.write_str(
@@ -135,6 +143,7 @@ impl SteerConfig {
     pub fn new(policy: Policy, cpus: CpuSet, receiving_cpus: Vec<CpuId>) -> SteerConfig {
         SteerConfig {
             policy,
+            packet_rules: Vec::new(),
             cpus,
             rps_maps: Vec::new(),
             fallback: Fallback::default(),
@@ -161,6 +170,9 @@ impl SteerConfig {
         }
         if let Some(queue) = self.receiving_cpus.iter().position(|cpu| *cpu == CpuId::NONE) {
             return Err(ConfigError::NoReceivingCpu(queue));
+        }
+        if self.packet_rules.len() > MAX_RULES {
+            return Err(ConfigError::Rules(self.packet_rules.len()));
         }
         self.check_maps()?;
         if let Policy::Bound(bindings) = &self.policy {
@@ -228,7 +240,7 @@ impl SteerConfig {
     pub fn table_memory(&self, producers: u16) -> u64 {
         let queues = self.receiving_cpus.len() as u64;
         let slots = u64::from(self.flow_cnt().next_power_of_two()) + 1;
-        let flows = if self.policy.remembers_flows() { 8 * slots * queues } else { 0 };
+        let flows = if self.remembers_flows() { 8 * slots * queues } else { 0 };
         let buckets = self.flow_limit.map_or(0, |buckets| u64::from(buckets.next_power_of_two()));
         let counters = self.policy.balance().map_or(0, |balance| {
             let row = u64::from(balance.buckets) + self.possible().highest().index() as u64 + 1;
@@ -241,6 +253,12 @@ impl SteerConfig {
             + counters
             + candidates
             + buckets * u64::from(producers)
+    }
+
+    /// Whether the CPUs of flows are remembered: by the policy, or since packets of a flow may match different rules.
+    #[must_use]
+    pub fn remembers_flows(&self) -> bool {
+        self.policy.remembers_flows() || !self.packet_rules.is_empty()
     }
 
     /// The CPU map of `queue`.
@@ -258,7 +276,7 @@ impl SteerConfig {
     #[must_use]
     pub fn destinations(&self) -> CpuSet {
         let desired = self.rfs_cpus.iter().flat_map(CpuSet::iter);
-        let all = self.mapped_cpus().chain(desired);
+        let all = self.mapped_cpus().chain(desired).chain(PacketRule::cpus_of(&self.packet_rules));
         CpuSet::new(all.chain(self.receiving_cpus.iter().copied()).chain(self.policy.named_cpus()))
             .unwrap_or_else(|| self.cpus.clone())
     }

@@ -79,6 +79,7 @@ counters! {
         Hashed, "hashed", Packets, "Packets whose target is the CPU that the flow hash gives.";
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
+        Matched, "matched", Packets, "Packets that a rule before the policy matches.";
         Deferred, "deferred", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
     }
 }
@@ -155,6 +156,8 @@ pub struct SteerCounts {
     pub rfs: u64,
     /// Packets whose target is the CPU of their sparse slot.
     pub in_slots: u64,
+    /// Packets that a rule before the policy matches ([`crate::matching`]).
+    pub matched: u64,
     /// Packets sent to the CPU in their flow table slot instead of their target: earlier packets were still under
     /// way there, or the slot's hysteresis was not used up ([`crate::order::HYSTERESIS`]).
     pub deferred: u64,
@@ -176,6 +179,7 @@ impl SteerCounts {
             SteerCounter::Hashed => &mut self.hashed,
             SteerCounter::Rfs => &mut self.rfs,
             SteerCounter::InSlots => &mut self.in_slots,
+            SteerCounter::Matched => &mut self.matched,
             SteerCounter::Deferred => &mut self.deferred,
         }
     }
@@ -187,6 +191,7 @@ impl SteerCounts {
         self.hashed += other.hashed;
         self.rfs += other.rfs;
         self.in_slots += other.in_slots;
+        self.matched += other.matched;
         self.deferred += other.deferred;
     }
 }

@@ -6,10 +6,11 @@ use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::maps::{Map, Maps};
 use crate::order::{DevFlow, allowed};
-use crate::plan::{Rule, Target, TargetRule};
+use crate::plan::Rule;
 use crate::policy::Fallback;
 use crate::sparse::SlotId;
 use crate::steer::Steering;
+use crate::target::{Target, TargetRule};
 
 /// One decision, with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,11 @@ pub enum DesiredState {
 /// The rule that chose a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
+    /// A rule before the policy matches the packet.
+    Matched {
+        /// The index of the rule, from 0.
+        rule: usize,
+    },
     /// The policy steers nothing: the packet stays on the CPU that receives it.
     PolicyNone,
     /// The packet has no flow hash: it stays on the CPU that receives it.
@@ -161,8 +167,12 @@ impl Steering {
         let plan = self.plan();
         let rules = &plan.rules;
         let desired = rules.rfs.then(|| self.desired_of(packet));
-        let (target, reason) = match rules.desired_target(&plan.socks, packet) {
-            Some(target) if rules.rfs => (target, Reason::Rfs),
+        let matched = rules.matched_target(packet);
+        let (target, reason) = match (matched, rules.desired_target(&plan.socks, packet)) {
+            (Some(target), _) => {
+                (target, Reason::Matched { rule: usize::from(packet.rule).saturating_sub(1) })
+            }
+            (None, Some(target)) if rules.rfs => (target, Reason::Rfs),
             _ => self.placed(packet, backlogs.producer()),
         };
         let flow = slot.map(|(index, entries, flow)| FlowSlot {

@@ -8,9 +8,10 @@ use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::maps::{Map, Maps};
 use crate::order::{FlowTables, UNSTEERED, allowed};
-use crate::plan::{InSlots, Rules, Target, TargetRule};
+use crate::plan::{InSlots, Rules};
 use crate::rfs::SockFlowTable;
 use crate::sparse::SparseTable;
+use crate::target::{Target, TargetRule};
 use crate::verdict::{DropReason, Verdict};
 use alloc::boxed::Box;
 
@@ -254,7 +255,7 @@ impl Guarded<'_> {
                     }
                     Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
                     Err(Refusal::Wait) => {
-                        rules.waits(packet, producer);
+                        rules.waits(packet, target, producer);
                         self.counts.add(&tally);
                         done += index;
                         break 'lists;
@@ -277,6 +278,7 @@ impl SteerCounts {
         self.hashed += by(TargetRule::Hash);
         self.rfs += by(TargetRule::Rfs);
         self.in_slots += by(TargetRule::Slot);
+        self.matched += by(TargetRule::Matched);
         self.deferred += u64::from(tally.deferred);
     }
 }

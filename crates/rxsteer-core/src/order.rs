@@ -22,8 +22,9 @@
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::CpuId;
 use crate::limits::{MAX_FLOW_CNT_OF_ALL, MAX_RX_QUEUES};
-use crate::plan::{Rules, Target};
+use crate::plan::Rules;
 use crate::slot::{GOLDEN_RATIO_32, SlotOrder, upper_bits};
+use crate::target::Target;
 use alloc::boxed::Box;
 use alloc::vec;
 

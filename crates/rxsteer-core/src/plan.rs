@@ -12,10 +12,12 @@ use crate::cpu::{CpuId, CpuSet};
 use crate::explain::NoSlot;
 use crate::flow::FlowHash;
 use crate::maps::{Map, Maps, by_hash};
+use crate::matching::{Matcher, PacketRule, Targets};
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
 use crate::rfs::SockFlowTable;
 use crate::sparse::{Asking, SparseTable};
+use crate::target::{Target, TargetRule};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -33,6 +35,8 @@ pub struct Plan {
     pub(crate) candidates: Option<Arc<Candidates>>,
     /// The buckets, under policies that have them.
     buckets: Option<Buckets>,
+    /// The rules before the policy, if there are any.
+    pub(crate) matcher: Option<Arc<Matcher>>,
     producers: u16,
 }
 
@@ -40,6 +44,8 @@ pub struct Plan {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) rule: Rule,
+    /// Where packets go that a rule before the policy matches.
+    pub(crate) matched: Targets,
     /// Whether desired CPUs come before the other rules.
     pub(crate) rfs: bool,
     /// For each RX queue, the CPU of packets that are not steered.
@@ -89,32 +95,6 @@ impl InSlots {
     }
 }
 
-/// The rule that chose a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TargetRule {
-    Local,
-    Bound,
-    Hash,
-    Slot,
-    Rfs,
-}
-
-/// The CPU that the rules choose for a packet, before the order guard, and the rule that chose it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
-    pub(crate) cpu: CpuId,
-    pub(crate) by: TargetRule,
-}
-
-impl Target {
-    /// The target of a flow whose desired CPU plus one is `cpu_plus_1`; `None` for 0.
-    #[inline(always)]
-    pub(crate) fn rfs(cpu_plus_1: u16) -> Option<Target> {
-        let cpu = CpuId::from_raw(cpu_plus_1.wrapping_sub(1));
-        (cpu_plus_1 != 0).then_some(Target { cpu, by: TargetRule::Rfs })
-    }
-}
-
 impl Plan {
     /// The plan of `config`, for up to `producers` producers (RX threads), numbered from 0.
     ///
@@ -129,6 +109,7 @@ impl Plan {
             rules: Rules::new(config, &possible, buckets.as_ref(), candidates.as_ref()),
             candidates,
             buckets,
+            matcher: matcher_of(config, None, producers),
             config: config.clone(),
             socks: Arc::new(SockFlowTable::new(config.sock_flow_entries, possible.highest())),
             sparse: Arc::new(SparseTable::new(possible.highest(), producers)),
@@ -166,6 +147,7 @@ impl Plan {
         let candidates = candidates_of(&config, self.candidates.as_ref(), self.producers);
         Ok(Plan {
             rules: Rules::new(&config, &self.possible, buckets.as_ref(), candidates.as_ref()),
+            matcher: matcher_of(&config, Some(self), self.producers),
             candidates,
             buckets,
             config,
@@ -204,6 +186,7 @@ impl Plan {
             rules: Rules::new(&self.config, &self.possible, buckets.as_ref(), candidates.as_ref()),
             candidates,
             buckets,
+            matcher: self.matcher.clone(),
             config: self.config.clone(),
             socks: self.socks.clone(),
             sparse: self.sparse.clone(),
@@ -231,6 +214,20 @@ impl Plan {
         self.buckets.as_ref().map(|buckets| buckets.counts.read())
     }
 
+    /// The rules before the policy; `None` without any.
+    #[must_use]
+    pub fn matcher(&self) -> Option<&Arc<Matcher>> {
+        self.matcher.as_ref()
+    }
+
+    /// The rules before the policy, and how many packets each matched since they were set.
+    #[must_use]
+    pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        let of =
+            |matcher: &Arc<Matcher>| matcher.rules().iter().cloned().zip(matcher.hits()).collect();
+        self.matcher.as_ref().map(of).unwrap_or_default()
+    }
+
     /// The configuration of this plan.
     #[must_use]
     pub fn config(&self) -> &SteerConfig {
@@ -251,15 +248,19 @@ impl Plan {
     /// The target of the packet, by all rules. The per-policy loops of [`crate::steer`] do the same, but evaluate
     /// the conditions once per batch.
     pub(crate) fn target(&self, packet: &Arrival, producer: u16) -> Target {
-        if self.rules.rfs
-            && let Some(target) = self.rules.desired_target(&self.socks, packet)
-        {
-            if let Some(buckets) = &self.buckets {
-                buckets.counts.count_elsewhere(producer, target.cpu);
+        let desired = || {
+            let is_asked = self.rules.rfs;
+            is_asked.then(|| self.rules.desired_target(&self.socks, packet)).flatten()
+        };
+        match self.rules.matched_target(packet).or_else(desired) {
+            Some(target) => {
+                if let Some(buckets) = &self.buckets {
+                    buckets.counts.count_elsewhere(producer, target.cpu);
+                }
+                target
             }
-            return target;
+            None => self.rules.place(packet, &self.sparse, producer),
         }
-        self.rules.place(packet, &self.sparse, producer)
     }
 }
 
@@ -278,6 +279,15 @@ fn candidates_of(
 ) -> Option<Arc<Candidates>> {
     let counts = config.policy.slots().is_some_and(|slots| slots.after > 1);
     old.cloned().or_else(|| counts.then(|| Arc::new(Candidates::new(producers))))
+}
+
+/// The rules before the policy: those of the former plan, with their counts, if they did not change.
+fn matcher_of(config: &SteerConfig, old: Option<&Plan>, producers: u16) -> Option<Arc<Matcher>> {
+    match old {
+        Some(old) if old.config.packet_rules == config.packet_rules => old.matcher.clone(),
+        _ if config.packet_rules.is_empty() => None,
+        _ => Some(Arc::new(Matcher::new(&config.packet_rules, producers))),
+    }
 }
 
 /// The buckets of a configuration, if its policy has buckets.
@@ -341,6 +351,7 @@ impl Rules {
         let devices = config.devices.iter().copied().chain(core::iter::repeat(0));
         let mut rules = Rules {
             rule,
+            matched: Targets::new(&config.packet_rules, &is_usable),
             rfs: config.policy.is_rfs(),
             local,
             devices: devices.take(queues).collect(),
@@ -348,7 +359,7 @@ impl Rules {
             desired: Box::new([]),
             lingers: Box::new([]),
         };
-        if rules.remember_flows() {
+        if rules.flows_move() {
             // Buckets place every flow.
             if buckets.is_none() {
                 rules.fallback = config.fallback;
@@ -376,8 +387,14 @@ impl Rules {
         falls_back && self.lingers.get(cpu.index()).copied().unwrap_or(false)
     }
 
-    /// Whether a flow's CPU can change although the rules do not.
+    /// Whether the CPUs of flows are remembered: where a flow's CPU can change although the rules do not, and where packets of a
+    /// flow may match different rules.
     pub(crate) fn remember_flows(&self) -> bool {
+        !self.matched.is_empty() || self.flows_move()
+    }
+
+    /// Whether the policy itself can change a flow's CPU although the rules do not.
+    fn flows_move(&self) -> bool {
         let has_buckets = |maps: &Maps| maps.counts.is_some();
         match &self.rule {
             Rule::Sparse(..) => true,
@@ -391,6 +408,13 @@ impl Rules {
     pub(crate) fn local(&self, packet: &Arrival) -> Target {
         let local = self.local.get(usize::from(packet.rx_queue)).copied();
         Target { cpu: local.unwrap_or(self.local[0]), by: TargetRule::Local }
+    }
+
+    /// Where the rule goes that matches the packet, if one does.
+    pub(crate) fn matched_target(&self, packet: &Arrival) -> Option<Target> {
+        let cpu = self.matched.cpu(packet)?;
+        let local = self.local(packet).cpu;
+        Some(Target { cpu: cpu.unwrap_or(local), by: TargetRule::Matched })
     }
 
     /// The flow's desired CPU as a target, if one was recorded and packets can be sent to it.
@@ -455,8 +479,10 @@ impl Rules {
 
     /// Takes back what was counted for a packet that has to wait, and will be decided on again.
     #[inline(always)]
-    pub(crate) fn waits(&self, packet: &Arrival, producer: u16) {
-        if let Rule::Sparse(_, in_slots) = &self.rule
+    pub(crate) fn waits(&self, packet: &Arrival, target: Target, producer: u16) {
+        // Only packets that asked for a slot were counted.
+        if !matches!(target.by, TargetRule::Matched | TargetRule::Rfs)
+            && let Rule::Sparse(_, in_slots) = &self.rule
             && let Some((candidates, _)) = in_slots.admission()
         {
             candidates.take_back(&self.asking(packet, producer));

@@ -1,7 +1,7 @@
 //! `decide`: for each packet of a batch, the CPU that will process it.
 //!
 //! ```text
-//!   arrivals ──► target (rfs | slot | hash | binding | local) ──► order guard ──► reserve room
+//!   arrivals ──► target (rule | rfs | slot | hash | binding | local) ──► order guard ──► reserve room
 //!                                                                    ▲                 │ accepted
 //!                                                                    └── flow table ◄──┴──► verdict
 //! ```
@@ -24,8 +24,9 @@ use crate::loops::{
     place,
 };
 use crate::maps::by_hash;
-use crate::order::{DevFlow, FlowTables};
-use crate::plan::{Plan, Rule, TargetRule};
+use crate::order::{DevFlow, FlowTables, allowed};
+use crate::plan::{Plan, Rule};
+use crate::target::TargetRule;
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
@@ -186,6 +187,9 @@ impl Steering {
         enqueue: &mut A,
         verdicts: &mut [Verdict],
     ) -> usize {
+        if self.plan.matcher.is_some() {
+            return self.decide_with_rules(arrivals, enqueue, verdicts);
+        }
         let Plan { rules, socks, sparse, .. } = &*self.plan;
         let mut guarded = Guarded {
             flows: &mut self.flows,
@@ -254,6 +258,41 @@ impl Steering {
         }
     }
 
+    /// With rules before the policy: packet by packet, with a flow table under every policy.
+    #[inline(never)]
+    fn decide_with_rules<A: EnqueuePolicy>(
+        &mut self,
+        arrivals: &[Arrival],
+        enqueue: &mut A,
+        verdicts: &mut [Verdict],
+    ) -> usize {
+        let (plan, flows) = (&*self.plan, &mut self.flows);
+        let producer = enqueue.backlogs().producer();
+        let mut tally = Tally::default();
+        let mut decided = arrivals.len();
+        for (index, packet) in arrivals.iter().enumerate() {
+            let target = plan.target(packet, producer);
+            let slot = flows.index(packet);
+            let flow = flows.get(slot);
+            let cpu = allowed(flow, target, &plan.rules, enqueue.backlogs());
+            verdicts[index] = match enqueue.admit(cpu, packet) {
+                Ok(position) => {
+                    flows.set(slot, flow.queued(cpu, target.cpu, producer, position));
+                    Verdict::deliver(cpu)
+                }
+                Err(Refusal::Drop(reason)) => Verdict::drop(cpu, reason),
+                Err(Refusal::Wait) => {
+                    plan.rules.waits(packet, target, producer);
+                    decided = index;
+                    break;
+                }
+            };
+            tally.add(target, cpu);
+        }
+        self.counts.add(&tally);
+        decided
+    }
+
     #[cold]
     #[inline(never)]
     fn decide_in_transition<B: Backlogs>(
@@ -278,7 +317,7 @@ impl Steering {
                 }
                 Err(Refusal::Drop(reason)) => Verdict::drop(placed.cpu, reason),
                 Err(Refusal::Wait) => {
-                    self.plan.rules.waits(packet, producer);
+                    self.plan.rules.waits(packet, target, producer);
                     return index;
                 }
             };

@@ -211,7 +211,7 @@ impl Backlogs for Done {
 
 /// The target of a packet of `flow` from a producer, and whether the flow's slot gave it.
 fn decide(steering: &mut Steering, producer: u16, flow: u32, time_ns: u64) -> (u16, bool) {
-    let arrival = Arrival { time_ns, hash: hash(flow), rx_queue: producer, reserved: 0 };
+    let arrival = Arrival { time_ns, hash: hash(flow), rx_queue: producer, rule: 0 };
     let before = steering.counts().in_slots;
     let mut verdict = [Verdict::default()];
     assert_eq!(steering.decide(&[arrival], &mut Done(producer), &mut verdict), 1);

@@ -322,7 +322,7 @@ proptest! {
                         time_ns: now,
                         hash: FlowHash::from_raw(hash),
                         rx_queue: queue,
-                        reserved: 0,
+                        rule: 0,
                     };
                     let mut verdict = [Verdict::default()];
                     let decided = steering.decide(&[arrival], &mut backlogs, &mut verdict);

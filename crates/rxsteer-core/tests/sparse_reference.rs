@@ -119,8 +119,7 @@ fn compare(
             Step::Packet { queue, hash, later } => {
                 now = now.saturating_add_signed(later);
                 let flow_hash = FlowHash::from_raw(hash);
-                let arrival =
-                    Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, reserved: 0 };
+                let arrival = Arrival { time_ns: now, hash: flow_hash, rx_queue: queue, rule: 0 };
                 let explanation = steering.explain(&arrival, &mut Idle::default()).target;
                 let mut verdict = [Verdict::default()];
                 let deferred = steering.counts().deferred;

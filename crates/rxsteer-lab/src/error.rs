@@ -38,6 +38,13 @@ pub enum LabError {
         /// The difference.
         why: String,
     },
+    /// A scenario can't be used.
+    #[cfg(feature = "bpf")]
+    #[error("the scenario can't be used: {why}")]
+    Scenario {
+        /// The place and the reason.
+        why: String,
+    },
     /// Something did not happen in time.
     #[error("{what} within {seconds} s; {stderr}")]
     Late {

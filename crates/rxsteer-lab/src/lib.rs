@@ -91,5 +91,5 @@ pub use rr_load::{RrLoad, RrReport, request_response};
 pub use skip::{alone, missing, skipped, slice};
 #[cfg(feature = "bpf")]
 pub use socket_load::{SENDER_PRIORITY, SocketLoad};
-pub use steering::{Steering, Totals, rxsteer};
+pub use steering::{Steering, Totals, rxsteer, use_program};
 pub use testbed::{End, Link, LinkOptions, Testbed};

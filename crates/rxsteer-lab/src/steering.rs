@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,15 @@ use crate::process::{Process, output, typed};
 /// virtual machine without hardware support.
 const TO_ATTACH: Duration = Duration::from_secs(60);
 
-/// The binary under test: `RXSTEER_BIN`, or the one that cargo built beside this program. An error has the reason if
+/// The program that [`use_program`] chose.
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Measures this program, unless `RXSTEER_BIN` names another. The first call counts.
+pub fn use_program(path: PathBuf) {
+    PROGRAM.get_or_init(|| path);
+}
+
+/// The binary under test: `RXSTEER_BIN`, that of [`use_program`], or the one that cargo built beside this program. An error has the reason if
 /// the binary is missing or has no `run`.
 pub fn rxsteer() -> std::result::Result<PathBuf, String> {
     let beside = || {
@@ -29,7 +37,7 @@ pub fn rxsteer() -> std::result::Result<PathBuf, String> {
         folders.find(|path| path.is_file())
     };
     let chosen = std::env::var_os("RXSTEER_BIN").map(PathBuf::from);
-    let path = chosen.or_else(beside).unwrap_or_default();
+    let path = chosen.or_else(|| PROGRAM.get().cloned()).or_else(beside).unwrap_or_default();
     if !path.is_file() {
         return Err(format!(
             "no rxsteer at {}; build it (cargo build -p rxsteer) or set RXSTEER_BIN",

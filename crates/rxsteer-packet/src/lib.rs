@@ -23,6 +23,7 @@
 
 mod bytes;
 pub mod dissect;
+mod facts;
 mod fast_path;
 pub mod flow_hash;
 mod flow_of;
@@ -36,6 +37,7 @@ pub mod tunnel_id;
 #[doc(hidden)]
 pub use dissect::dissect_by_walk;
 pub use dissect::{DissectOptions, Dissection, FrameClass, Malformed, dissect};
+pub use facts::facts;
 pub use flow_hash::{HashWords, SymmetricHash};
 pub use flow_of::{FlowOfFrame, flow_of, vlan};
 pub use hasher::{HashedFrame, Hasher};

@@ -25,13 +25,14 @@ pub use completion::{Words, words};
 pub use nearest::{nearest, suggestion};
 pub use texts::{Options, Refused, Text, names, read};
 pub use values::{
-    CpuChoice, FlowLimit, MapSetting, RfsCpus, backlog, cpu_list, cpus, policy, switch, whole,
+    CpuChoice, FlowLimit, MapSetting, RfsCpus, RuleSetting, backlog, cpu_list, cpus, policy,
+    switch, whole,
 };
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rxsteer_core::limits::{MAX_FLOW_CNT, MAX_FLOW_LIMIT_BUCKETS, MAX_SOCK_FLOW_ENTRIES};
-use rxsteer_core::{CpuSet, Fallback, Policy, QueueName};
+use rxsteer_core::{CpuSet, Fallback, PacketRule, Policy, QueueName};
 
 /// What every datapath is steered by: the userspace path, the in-kernel path (whose flow limit has fewer
 /// `BUCKETS`) and the simulator. `None`: not given.
@@ -92,6 +93,27 @@ pub struct Tables {
     /// queues, but at least 1024); rounded up to a power of two
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_FLOW_CNT as u64 }>)]
     pub flow_cnt: Option<u32>,
+}
+
+/// Rules before the policy, for paths that read the headers of packets in user space.
+#[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rules {
+    /// A rule before the policy, e.g. 'tcp dst-port 22 -> local'; can be given several times, and the first that matches holds
+    ///
+    /// MATCH is one or several of: tcp, udp, sctp, dccp, icmp, icmp6, esp, gre, protocol N; ip, ip6; src, dst or net (either) NETWORK;
+    /// src-port, dst-port or port (either) PORTS, e.g. 80,8000-8080; vlan N; dscp N; spi N, teid N, vni N; or any alone. ACTION is CPUs
+    /// (2 or 0-1,4: the hash picks one), local or pass (the receiving CPU). At most 256. none: no rule, whatever the file says.
+    #[arg(long, value_name = "MATCH -> ACTION|none", value_parser = |text: &str| text.parse::<RuleSetting>())]
+    pub rule: Option<Vec<RuleSetting>>,
+}
+
+impl Rules {
+    /// The rules, in order; `None`: not given.
+    #[must_use]
+    pub fn rules(&self) -> Option<Vec<PacketRule>> {
+        let rules = self.rule.as_ref()?.iter();
+        Some(rules.filter_map(|RuleSetting(rule)| rule.clone()).collect())
+    }
 }
 
 impl<const BUCKETS: u32> Steering<BUCKETS> {

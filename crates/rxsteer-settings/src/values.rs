@@ -3,7 +3,7 @@
 use crate::nearest::suggestion;
 use rxsteer_core::limits::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_BACKLOG};
 use rxsteer_core::policy::PolicyError;
-use rxsteer_core::{CpuId, CpuSet, CpuSetError, Fallback, Policy, QueueName};
+use rxsteer_core::{CpuId, CpuSet, CpuSetError, Fallback, PacketRule, Policy, QueueName};
 use std::str::FromStr;
 
 /// `--policy`.
@@ -76,6 +76,22 @@ impl FromStr for MapSetting {
         }
         let (name, cpus) = QueueName::parse_setting(text).map_err(|error| error.to_string())?;
         Ok(MapSetting(Some((name, cpu_list(cpus)?))))
+    }
+}
+
+/// `--rule`: a rule before the policy, or `none` for no rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSetting(pub Option<PacketRule>);
+
+impl FromStr for RuleSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" {
+            return Ok(RuleSetting(None));
+        }
+        let rule = text.parse::<PacketRule>().map_err(|error| error.to_string())?;
+        Ok(RuleSetting(Some(rule)))
     }
 }
 

@@ -25,6 +25,7 @@ impl Server for Fake {
     }
     fn changed(&mut self) -> (bool, Answer) {
         let settings = SettingsShown {
+            rules: vec![],
             policy: "rps".to_owned(),
             mode: "native".to_owned(),
             cpus: "0".to_owned(),

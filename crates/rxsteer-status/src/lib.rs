@@ -24,5 +24,5 @@ pub use flow::{
 pub use rates::{CpuRates, InterfaceRates, Rates, RxRates};
 pub use status::{
     BalanceShown, BucketsShown, Command, Counts, CpuStatus, Drops, InterfaceStatus, MoveShown,
-    RxShown, SettingsShown, State, Status, ThreadShown,
+    RuleShown, RxShown, SettingsShown, State, Status, ThreadShown,
 };

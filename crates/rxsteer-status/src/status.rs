@@ -133,6 +133,15 @@ pub struct MoveShown {
     pub why: String,
 }
 
+/// A rule before the policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleShown {
+    /// Its text.
+    pub rule: String,
+    /// Packets that it matched since it was set.
+    pub packets: u64,
+}
+
 /// The active settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingsShown {
@@ -143,6 +152,9 @@ pub struct SettingsShown {
     pub mode: String,
     /// The CPUs that packets are steered to.
     pub cpus: String,
+    /// The rules before the policy, and the packets that each matched since they were set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleShown>,
     /// CPU maps of single interfaces and RX queues: "eth0:0=0-3".
     pub rps_maps: Vec<String>,
     /// How a flow is placed that no other rule places: hash or local.
@@ -191,6 +203,9 @@ impl fmt::Display for SettingsShown {
             "policy {}, CPUs {}, {} mode, queue size {}, threads {}",
             self.policy, self.cpus, self.mode, self.queue_size, self.threads
         )?;
+        for RuleShown { rule, packets } in &self.rules {
+            write!(f, ", rule {rule} ({packets} packets)")?;
+        }
         for map in &self.rps_maps {
             write!(f, ", map {map}")?;
         }

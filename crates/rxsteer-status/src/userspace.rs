@@ -9,9 +9,9 @@
 //! The threads that count do nothing for it: they count where others can read.
 
 use crate::Delay;
-use crate::status::{Counts, CpuStatus, Drops, RxShown, SettingsShown, ThreadShown};
+use crate::status::{Counts, CpuStatus, Drops, RuleShown, RxShown, SettingsShown, ThreadShown};
 use rxsteer_core::counters::{LiveCounter, SteerCounter};
-use rxsteer_core::{DropReason, Drops as DropsByReason};
+use rxsteer_core::{DropReason, Drops as DropsByReason, PacketRule};
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::{Control, Receiver, RxProgress, WorkerProgress};
 use std::collections::BTreeMap;
@@ -93,6 +93,7 @@ impl Watched {
             policy: config.policy.to_string(),
             mode: mode.to_owned(),
             cpus: config.cpus.to_string(),
+            rules: self.rules(),
             rps_maps: maps.collect(),
             fallback: config.fallback.to_string(),
             rfs_cpus: config.rfs_cpus.as_ref().map(ToString::to_string),
@@ -111,10 +112,16 @@ impl Watched {
         }
     }
 
+    fn rules(&self) -> Vec<RuleShown> {
+        let shown =
+            |(rule, packets): (PacketRule, u64)| RuleShown { rule: rule.to_string(), packets };
+        self.control.rule_hits().into_iter().map(shown).collect()
+    }
+
     /// Whether flows can move, so that the order guard is asked.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
-        self.control.settings().0.policy.remembers_flows()
+        self.control.settings().0.remembers_flows()
     }
 }
 

@@ -6,7 +6,8 @@
 
 use crate::sys;
 use rxsteer_core::{
-    ConfigError, CpuId, CpuSet, Fallback, FlowHash, Move, Plan, Policy, QueueName, SockFlowTable,
+    ConfigError, CpuId, CpuSet, Fallback, FlowHash, Move, PacketRule, Plan, Policy, QueueName,
+    SockFlowTable,
 };
 use rxsteer_ring::{Published, Seen};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +18,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub struct SteerChange {
     /// The policy. A change to a policy without maps removes the maps of single RX queues.
     pub policy: Option<Policy>,
+    /// All rules before the policy. Their counts start anew unless they stay as they are.
+    pub packet_rules: Option<Vec<PacketRule>>,
     /// The CPU map.
     pub cpus: Option<CpuSet>,
     /// The CPU maps of all RX queues that have their own.
@@ -41,7 +44,8 @@ impl SteerChange {
         let maps = self.rps_maps.iter().flatten().flat_map(|(_, cpus)| cpus.iter());
         let named = self.policy.iter().flat_map(Policy::named_cpus);
         let desired = self.rfs_cpus.iter().flatten().flat_map(CpuSet::iter);
-        self.cpus.iter().flat_map(CpuSet::iter).chain(maps).chain(named).chain(desired)
+        let rules = self.packet_rules.iter().flat_map(|rules| PacketRule::cpus_of(rules));
+        self.cpus.iter().flat_map(CpuSet::iter).chain(maps).chain(named).chain(desired).chain(rules)
     }
 }
 
@@ -121,6 +125,7 @@ impl Switch {
                     config.rps_maps.clear();
                 }
             }
+            replace(&mut config.packet_rules, change.packet_rules.as_ref());
             replace(&mut config.cpus, change.cpus.as_ref());
             replace(&mut config.rps_maps, change.rps_maps.as_ref());
             replace(&mut config.fallback, change.fallback.as_ref());

@@ -8,7 +8,8 @@ use crate::sys;
 pub use rxsteer_core::limits::{DEFAULT_BACKLOG, MAX_BACKLOG};
 use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_core::{
-    ConfigError, CpuId, CpuSet, Fallback, MAX_RX_QUEUES, Plan, Policy, QueueName, SteerConfig,
+    ConfigError, CpuId, CpuSet, Fallback, MAX_RX_QUEUES, PacketRule, Plan, Policy, QueueName,
+    SteerConfig,
 };
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 
@@ -24,6 +25,8 @@ pub struct PipelineConfig {
     pub policy: Policy,
     /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU that a packet can be sent to.
     pub cpus: CpuSet,
+    /// Rules before the policy, in order.
+    pub packet_rules: Vec<PacketRule>,
     /// CPU maps of single RX queues, for policies that use maps; names with an interface are refused.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
     /// What places a flow that no other rule places, for policies that remember flows.
@@ -81,6 +84,7 @@ impl PipelineConfig {
             policy,
             rx_cpus: vec![cpus.lowest()],
             cpus,
+            packet_rules: Vec::new(),
             rps_maps: Vec::new(),
             fallback: Fallback::default(),
             rfs_cpus: None,
@@ -118,6 +122,7 @@ impl PipelineConfig {
     pub(crate) fn steered_to(&self) -> CpuSet {
         let maps = self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());
         let named = self.cpus.iter().chain(maps).chain(self.policy.named_cpus());
+        let named = named.chain(PacketRule::cpus_of(&self.packet_rules));
         CpuSet::new(named).unwrap_or_else(|| self.cpus.clone())
     }
 
@@ -140,6 +145,9 @@ impl PipelineConfig {
             config.sock_flow_entries = change.sock_flow_entries.unwrap_or(config.sock_flow_entries);
             config.flow_cnt = change.flow_cnt.or(config.flow_cnt);
             config.flow_limit = change.flow_limit.unwrap_or(config.flow_limit);
+            if let Some(rules) = &change.packet_rules {
+                config.packet_rules.clone_from(rules);
+            }
             tables = tables.saturating_add(config.table_memory(producers));
         }
         let backlogs = self.workers().len() as u64 * u64::from(producers);
@@ -180,6 +188,7 @@ impl PipelineConfig {
             _ => (0..self.rx_queues).map(receiving).collect(),
         };
         SteerConfig {
+            packet_rules: self.packet_rules.clone(),
             rps_maps: self.rps_maps.clone(),
             fallback: self.fallback,
             rfs_cpus: self.rfs_cpus.clone(),

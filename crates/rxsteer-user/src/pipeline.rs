@@ -23,7 +23,7 @@ use crate::rx_report::{RxProgress, RxReports};
 use crate::source::Source;
 use crate::worker::{Worker, WorkerReport};
 use crate::worker_group::{WorkerGroup, WorkerProgress};
-use rxsteer_core::{CpuId, CpuSet, DropReason, SteerConfig, Steering};
+use rxsteer_core::{CpuId, CpuSet, DropReason, PacketRule, SteerConfig, Steering};
 use rxsteer_packet::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +47,12 @@ pub struct Control {
 }
 
 impl Control {
+    /// The rules before the policy, and how many packets each matched since they were set.
+    #[must_use]
+    pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        self.switch.see().value().plan.rule_hits()
+    }
+
     /// Changes what packets are steered by while they flow: all of it, or nothing. Each RX thread
     /// takes the change before its next batch; a flow moves when its packets under way are
     /// processed.
@@ -216,7 +222,9 @@ impl<H: Handler> Pipeline<H> {
                 slot.progress.drops.add(DropReason::WorkerLost, lost);
             }
         }
-        Report::new(self.reports.take(), workers, &self.steered_to)
+        let mut report = Report::new(self.reports.take(), workers, &self.steered_to);
+        report.rules = self.switch.see().value().plan.rule_hits();
+        report
     }
 }
 

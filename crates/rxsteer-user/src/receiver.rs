@@ -22,8 +22,9 @@ use crate::rebalance::Rebalancing;
 use crate::rx_report::{BacklogReport, RxProgress, RxReport, RxReports};
 use crate::source::{Fill, Source};
 use crate::sys;
+use rxsteer_core::matching::Matcher;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, FlowHash, Refusal, Steering, Verdict};
-use rxsteer_packet::{DissectOptions, FrameClass, Hasher};
+use rxsteer_packet::{DissectOptions, FrameClass, Hasher, facts};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -413,6 +414,10 @@ impl Receiver {
             self.change();
         }
         self.hash(block, frames);
+        if let Some(matcher) = self.steering.plan().matcher() {
+            let matcher = Arc::clone(matcher);
+            self.match_rules(&matcher, block, frames);
+        }
         let now = self.clock.now();
         let mut done = 0;
         while done < count {
@@ -490,7 +495,7 @@ impl Receiver {
             odd |= rx_queue >= queues;
             in_order &= time_ns >= last_time_ns;
             last_time_ns = time_ns;
-            arrivals[index] = Arrival { time_ns, hash, rx_queue, reserved: 0 };
+            arrivals[index] = Arrival { time_ns, hash, rx_queue, rule: 0 };
         }
         if self.steering.goes_by_time() {
             self.publish_time(frames.len(), in_order);
@@ -499,6 +504,20 @@ impl Receiver {
         self.progress.bytes.add(bytes);
         if odd {
             self.count_odd(block, frames);
+        }
+    }
+
+    /// The rule before the policy that matches each frame. Fills the arrivals, which are hashed already.
+    #[inline(never)]
+    fn match_rules(&mut self, matcher: &Matcher, block: &Block, frames: &[FrameMeta]) {
+        let producer = self.backlogs.producer;
+        let with_tunnel = matcher.reads_tunnels();
+        for (arrival, frame) in self.scratch.arrivals.iter_mut().zip(frames) {
+            let facts = facts(frame.link, block.bytes_of(frame), self.dissect, with_tunnel);
+            if let Some(rule) = facts.and_then(|facts| matcher.find(&facts)) {
+                matcher.count(producer, rule);
+                arrival.rule = rule + 1;
+            }
         }
     }
 

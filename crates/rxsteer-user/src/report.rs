@@ -7,7 +7,7 @@ use crate::rx_report::RxReport;
 use crate::worker::WorkerReport;
 use crate::worker_group::WorkerProgress;
 use hdrhistogram::Histogram;
-use rxsteer_core::{CpuId, CpuSet, Drops, SteerCounts};
+use rxsteer_core::{CpuId, CpuSet, Drops, PacketRule, SteerCounts};
 use rxsteer_packet::Malformed;
 
 /// The part of one CPU in a run.
@@ -74,6 +74,8 @@ pub struct Report<H> {
     pub unknown_rx_queue: u64,
     /// How many packets each mechanism decided on.
     pub steering: SteerCounts,
+    /// The last rules before the policy, and how many packets each matched since they were set.
+    pub rules: Vec<(PacketRule, u64)>,
     /// Whether receiving ended early because memory ran out.
     pub out_of_memory: bool,
     /// Planned changes that were made ([`crate::PipelineConfig::changes`]).
@@ -117,6 +119,7 @@ impl<H> Report<H> {
             kernel_drops: 0,
             unknown_rx_queue: 0,
             steering: SteerCounts::default(),
+            rules: Vec::new(),
             out_of_memory: false,
             changes_made: 0,
             moves_by_load: MovesByLoad::default(),

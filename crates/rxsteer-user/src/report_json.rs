@@ -4,7 +4,7 @@ use crate::rebalance::{MovedByLoad, MovesByLoad};
 use crate::report::{CpuReport, Report};
 use hdrhistogram::Histogram;
 use rxsteer_core::counters::{CpuCounter, RxCounter, SteerCounter};
-use rxsteer_core::{Drops, Move};
+use rxsteer_core::{Drops, Move, PacketRule};
 use rxsteer_packet::Malformed;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +31,8 @@ impl<H> Report<H> {
         for counter in SteerCounter::ALL {
             put(counter.name(), json!(self.steering.get(*counter)));
         }
+        let rule = |(rule, packets): &(PacketRule, u64)| json!({ "rule": rule.to_string(), "packets": packets });
+        put("rules", self.rules.iter().map(rule).collect());
         put("changes_made", json!(self.changes_made));
         put("moved_by_load", moved_by_load(&self.moves_by_load));
         put("dropped", drops_to_json(&self.drops));

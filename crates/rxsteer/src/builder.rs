@@ -1,6 +1,6 @@
 //! What a receive path is made of, and how it is started.
 
-use rxsteer_core::{CpuId, CpuSet, Fallback, Policy};
+use rxsteer_core::{CpuId, CpuSet, Fallback, PacketRule, Policy};
 use rxsteer_packet::{Hasher, TunnelKinds};
 use rxsteer_user::source::Source;
 use rxsteer_user::{
@@ -50,6 +50,12 @@ impl PipelineBuilder {
     /// A CPU map of its own for one RX queue, for policies that go by maps. To be called once for each such queue.
     pub fn rps_map(mut self, rx_queue: u16, cpus: CpuSet) -> PipelineBuilder {
         self.config.rps_maps.push((rx_queue.into(), cpus));
+        self
+    }
+
+    /// Rules before the policy, in order: the first that matches a packet says where it goes. By default there are none.
+    pub fn rules(mut self, rules: Vec<PacketRule>) -> PipelineBuilder {
+        self.config.packet_rules = rules;
         self
     }
 

@@ -1,8 +1,11 @@
 //! Configurations, and the parts of them that can be changed at run time.
 
 use crate::rng::SeededRng;
+use rxsteer_core::matching::Action;
 use rxsteer_core::policy::Front;
-use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, Slots, SteerConfig};
+use rxsteer_core::{
+    Balance, CpuId, CpuSet, Fallback, FlowHash, Move, PacketRule, Policy, Slots, SteerConfig,
+};
 
 /// What stays the same during a run.
 #[derive(Debug)]
@@ -52,7 +55,7 @@ impl Shape {
     /// Changes one or several settings of `config`.
     pub(crate) fn change(&self, rng: &mut SeededRng, config: &mut SteerConfig) {
         loop {
-            match rng.below(10) {
+            match rng.below(11) {
                 0..=2 => config.policy = self.policy(rng),
                 3 => config.cpus = self.some_cpus(rng),
                 4 => {
@@ -67,6 +70,7 @@ impl Shape {
                 6 => config.sock_flow_entries = entries(rng),
                 7 => config.fallback = rng.pick(&[Fallback::Hash, Fallback::Local]),
                 8 => config.rfs_cpus = rng.chance(160).then(|| self.some_cpus(rng)),
+                9 => config.packet_rules = self.rules(rng),
                 _ => config.flow_limit = flow_limit(rng),
             }
             if rng.chance(160) {
@@ -76,6 +80,16 @@ impl Shape {
         if !config.policy.has_maps() {
             config.rps_maps.clear();
         }
+    }
+
+    /// No rules before the policy, or some. What they match makes no difference here: packets have the number of a rule.
+    fn rules(&self, rng: &mut SeededRng) -> Vec<PacketRule> {
+        let action = |rng: &mut SeededRng| match rng.below(4) {
+            0 => Action::Local,
+            1 => Action::Pass,
+            _ => Action::Cpus(self.some_cpus(rng)),
+        };
+        (0..rng.below(4)).map(|_| PacketRule { terms: vec![], action: action(rng) }).collect()
     }
 
     /// Any of the policies.

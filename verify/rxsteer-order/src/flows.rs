@@ -28,7 +28,7 @@ pub(crate) struct Flow {
 impl Flow {
     /// A packet of this flow.
     pub(crate) fn arrival(&self, time_ns: u64) -> Arrival {
-        Arrival { time_ns, hash: self.hash, rx_queue: self.rx_queue, reserved: 0 }
+        Arrival { time_ns, hash: self.hash, rx_queue: self.rx_queue, rule: 0 }
     }
 
     pub(crate) fn name(&self) -> FlowName {

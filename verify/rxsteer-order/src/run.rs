@@ -231,8 +231,9 @@ impl Run {
         self.world.trace.note(None, || {
             let SteerConfig { policy, cpus, rps_maps, fallback, rfs_cpus, offline, flow_cnt, .. } =
                 &config;
+            let rules = config.packet_rules.iter().map(ToString::to_string).collect::<Vec<_>>();
             format!(
-                "plan {}: {policy} on {cpus}, maps {rps_maps:?}, else {fallback}, rfs CPUs {rfs_cpus:?}, \
+                "plan {}: {policy} on {cpus}, rules {rules:?}, maps {rps_maps:?}, else {fallback}, rfs CPUs {rfs_cpus:?}, \
                  offline {offline:?}, \
                  flow_cnt {flow_cnt:?}",
                 self.published
@@ -277,7 +278,12 @@ impl Run {
             };
             let flow = world.flows.pick(&mut world.rng, index);
             producer.flows.push(flow);
-            producer.arrivals.push(world.flows.get(flow).arrival(self.now_ns));
+            let mut arrival = world.flows.get(flow).arrival(self.now_ns);
+            // Packets of a flow may match different rules, such as its two directions and fragments.
+            if producer.steering.plan().matcher().is_some() {
+                arrival.rule = world.rng.below(4) as u16;
+            }
+            producer.arrivals.push(arrival);
         }
         world.summary.received += count;
     }

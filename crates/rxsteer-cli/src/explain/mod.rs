@@ -12,9 +12,9 @@ use crate::steer_args::SteerSettings;
 use anyhow::Context;
 use rxsteer_user::core::explain::Explanation;
 use rxsteer_user::core::{
-    Arrival, CpuId, CpuSet, FlowHash, FlowKey, Idle, Plan, SteerConfig, Steering, Verdict,
+    Arrival, CpuId, CpuSet, Facts, FlowHash, FlowKey, Idle, Plan, SteerConfig, Steering, Verdict,
 };
-use rxsteer_user::packet::{DissectOptions, FrameClass, Hasher, dissect};
+use rxsteer_user::packet::{DissectOptions, FrameClass, Hasher, dissect, facts};
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::{Fill, Source};
 use rxsteer_user::{Block, FrameMeta, PacketClock, sys};
@@ -36,6 +36,8 @@ pub(crate) struct Explained {
     pub(crate) policy: String,
     pub(crate) cpus: CpuSet,
     pub(crate) receiving_cpu: CpuId,
+    /// The rule before the policy that matches.
+    pub(crate) rule: Option<String>,
     pub(crate) decision: Explanation,
     /// Frames that were decided before this one.
     pub(crate) before: u64,
@@ -101,7 +103,8 @@ fn explain_flow(
     );
     let setup = Setup::new(args, steer, queues)?;
     let hash = setup.hasher.hash(&key);
-    let packet = Arrival { hash, rx_queue: args.rx_queue, ..Arrival::default() };
+    let rule = facts_of(&key).map_or(0, |facts| setup.rule_of(&facts));
+    let packet = Arrival { hash, rx_queue: args.rx_queue, rule, ..Arrival::default() };
     Ok(setup.explain(&packet, key, None, None, 0))
 }
 
@@ -137,11 +140,12 @@ fn explain_frame(
         for frame in block.frames() {
             seen += 1;
             let hash = setup.hash_of(frame, block.bytes_of(frame), options);
+            let found = facts(frame.link, block.bytes_of(frame), options, true);
             let packet = Arrival {
                 time_ns: clock.advance(frame.timestamp_ns, 0),
                 hash,
                 rx_queue: frame.rx_queue,
-                ..Arrival::default()
+                rule: found.map_or(0, |facts| setup.rule_of(&facts)),
             };
             if seen < number {
                 setup.decide(&packet);
@@ -166,6 +170,20 @@ fn explain_frame(
     }
 }
 
+/// What is known of a flow that was typed in: it has no VLAN, no code point and no tunnel.
+fn facts_of(key: &FlowKey) -> Option<Facts> {
+    let has_ports = key.src_port != 0 || key.dst_port != 0;
+    Some(Facts {
+        source: key.src_addr()?,
+        destination: key.dst_addr()?,
+        protocol: key.protocol,
+        ports: has_ports.then_some([key.src_port, key.dst_port]),
+        vlan: None,
+        dscp: 0,
+        tunnel: None,
+    })
+}
+
 /// The policy with everything needed for decisions.
 struct Setup {
     steering: Steering,
@@ -187,6 +205,7 @@ impl Setup {
         let receiving = rx_cpus.iter().cycle().take(usize::from(queues)).collect();
         let app_cpu = args.app_cpu.and_then(CpuId::new);
         let mut config = SteerConfig {
+            packet_rules: steer.rules.rules().unwrap_or_default(),
             rps_maps: steer.steering.rps_maps().unwrap_or_default(),
             fallback: steer.steering.fallback.unwrap_or_default(),
             rfs_cpus: steer.steering.rfs_cpus().flatten(),
@@ -211,6 +230,12 @@ impl Setup {
             cpus,
             app_cpu,
         })
+    }
+
+    /// The number of the rule that matches, from 1; 0: none.
+    fn rule_of(&self, facts: &Facts) -> u16 {
+        let matcher = self.steering.plan().matcher();
+        matcher.and_then(|matcher| matcher.find(facts)).map_or(0, |index| index + 1)
     }
 
     fn hash_of(&self, frame: &FrameMeta, bytes: &[u8], options: DissectOptions) -> FlowHash {
@@ -245,6 +270,10 @@ impl Setup {
             policy: self.policy,
             cpus: self.cpus,
             receiving_cpu: self.steering.default_cpu(packet.rx_queue),
+            rule: self.steering.plan().matcher().and_then(|matcher| {
+                let index = usize::from(packet.rule.checked_sub(1)?);
+                Some(matcher.rules().get(index)?.to_string())
+            }),
             decision: self.steering.explain(packet, &mut self.backlogs),
             before,
         }

@@ -40,6 +40,9 @@ pub(crate) fn text(explained: &Explained) -> String {
             format!("sock flow entry {} of {}: {state}", desired.index, desired.entries),
         );
     }
+    if let Some(rule) = &explained.rule {
+        line("rule", rule.clone());
+    }
     line("target", format!("CPU {}: {}", decision.target, reason(&decision.reason)));
     if let Some(flow) = decision.flow {
         let state = match flow.last {
@@ -93,6 +96,7 @@ fn hash(explained: &Explained) -> String {
 
 pub(crate) fn reason(reason: &Reason) -> String {
     match reason {
+        Reason::Matched { rule } => format!("rule {} matches it, before the policy", rule + 1),
         Reason::PolicyNone => "the policy leaves every packet where it is received".to_owned(),
         Reason::NoHash => "a frame without a flow stays where it is received".to_owned(),
         Reason::NoSuchQueue => {
@@ -193,6 +197,7 @@ fn moves(explained: &Explained) -> Vec<String> {
         moves.push("when its CPU has more load than its share, and another less".to_owned());
     }
     moves.push(match decision.reason {
+        Reason::Matched { .. } => "when the rules change".to_owned(),
         Reason::PolicyNone | Reason::NoHash | Reason::NoSuchQueue => {
             "when the policy or the receiving CPU changes".to_owned()
         }
@@ -255,6 +260,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
                 "hysteresis": flow.hysteresis,
             })
         }),
+        "matched_rule": explained.rule,
         "cpu": decision.cpu.get(),
         "frames_before": explained.before,
         "moves": moves(explained),
@@ -263,6 +269,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
 
 pub(crate) fn reason_json(reason: &Reason) -> Value {
     match reason {
+        Reason::Matched { rule } => json!({ "rule": "matched", "number": rule + 1 }),
         Reason::PolicyNone => json!({ "rule": "none" }),
         Reason::NoHash => json!({ "rule": "no_hash" }),
         Reason::NoSuchQueue => json!({ "rule": "no_such_queue" }),

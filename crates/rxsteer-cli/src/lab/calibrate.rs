@@ -20,8 +20,12 @@ pub(super) fn command(args: &CalibrateArgs) -> anyhow::Result<Outcome> {
     // Minutes of measurements are not for a file that can't be written.
     let path = &args.output;
     let what = || format!("cannot write the scenario {}", path.display());
+    let was_there = path.exists();
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     drop(file.with_context(what)?);
+    if !was_there {
+        std::fs::remove_file(path).with_context(what)?;
+    }
     let stop = stop_on_interrupt(&[])?;
     let rounds = if args.quick { QUICK_ROUNDS } else { usize::from(args.repeat) };
     let bar = bar(args.json);

@@ -19,6 +19,10 @@ use rxsteer_lab::experiment::{self, Experiment};
 use serde_json::json;
 
 pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
+    // The methods of rxsteer are measured with this program, whatever its name is.
+    if let Ok(program) = std::env::current_exe() {
+        rxsteer_lab::use_program(program);
+    }
     match &args.command {
         LabCommand::List(args) => list(args),
         LabCommand::Run(args) => run::command(args),

@@ -238,6 +238,7 @@ fn mechanisms<H>(report: &Report<H>) -> String {
     for (count, what) in [
         (counts.rfs, "to where their application runs"),
         (counts.in_slots, "by sparse slot"),
+        (counts.matched, "by a rule before the policy"),
         (counts.deferred, "deferred behind earlier packets of their flow"),
     ] {
         if count > 0 {

@@ -91,12 +91,22 @@ pub(crate) struct RunArgs {
     #[command(flatten, next_help_heading = "Steering")]
     pub(crate) options: Options<RunSettings>,
 
+    /// Not in the kernel: refused with the reason
+    #[arg(long, hide = true, value_parser = no_rules)]
+    pub(crate) rule: Vec<std::convert::Infallible>,
+
     /// Settings from a TOML file; options override it
     ///
     /// The file can have all settings of this part. Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size =
     /// 512, flow-limit = true, else = "local", rps-map = { "eth0:0" = "0-3" }. On SIGHUP rxsteer reads it again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// Refuses rules.
+fn no_rules(_text: &str) -> Result<std::convert::Infallible, String> {
+    Err("rxsteer run has no rules before the policy yet; rxsteer live and rxsteer replay have them"
+        .to_owned())
 }
 
 /// All settings, as far as they are given.

@@ -83,7 +83,11 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         | Reason::NotBound
         | Reason::Stays { .. } => true,
         Reason::Hash { offline, .. } => *offline,
-        Reason::Bound | Reason::Bucket { .. } | Reason::Slot { .. } | Reason::Rfs => false,
+        Reason::Matched { .. }
+        | Reason::Bound
+        | Reason::Bucket { .. }
+        | Reason::Slot { .. }
+        | Reason::Rfs => false,
     };
     let known = |cpu: CpuId| (!is_receiving || at.received_on.is_some()).then(|| cpu.get());
     let last = explanation.flow.and_then(|flow| Some((flow, flow.last?)));

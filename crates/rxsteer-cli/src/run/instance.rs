@@ -366,6 +366,7 @@ impl<P: Datapath> Instance<P> {
             without_guard,
         } = &self.settings;
         SettingsShown {
+            rules: vec![],
             policy: policy.to_string(),
             mode: self.path.mode().to_string(),
             cpus: cpus.to_string(),

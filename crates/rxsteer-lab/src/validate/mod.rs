@@ -100,7 +100,7 @@ pub struct Validation {
 ///
 /// If the scenario can't be read, lacks a cost set, or has no traffic `transit`; with the line.
 pub fn predict(text: &str, name: &str, quick: bool, stop: &AtomicBool) -> Result<Vec<Prediction>> {
-    let unreadable = |why: String| LabError::Unreadable { who: name.to_owned(), why };
+    let unreadable = |why: String| LabError::Scenario { why };
     let base =
         rxsteer_sim::file::read(text, name, &[]).map_err(|why| unreadable(why.to_string()))?;
     let costs = base.costs;

@@ -175,7 +175,7 @@ impl World<'_> {
             && let Some(packet) = rx.ring.pop_front()
         {
             let hash = self.flows[packet.flow as usize].hash;
-            self.arrivals.push(Arrival { time_ns, hash, rx_queue: producer, reserved: 0 });
+            self.arrivals.push(Arrival { time_ns, hash, rx_queue: producer, rule: 0 });
             let packet = Packet { producer, cpu, ..packet };
             items.push(Item { packet, verdict: Verdict::default(), inline: false });
         }

@@ -40,7 +40,7 @@ impl<S: Subject> World<S> {
         for hash in self.hashes.clone() {
             for queue in 0..self.scenario.queues.len() as u16 {
                 let hash = FlowHash::from_raw(hash);
-                let arrival = Arrival { time_ns: self.now, hash, rx_queue: queue, reserved: 0 };
+                let arrival = Arrival { time_ns: self.now, hash, rx_queue: queue, rule: 0 };
                 self.check_guard(&arrival);
                 let ago = self.rng.random_range(0..2 * SECOND);
                 for time_ns in [self.now, self.now + SECOND, self.now.saturating_sub(ago)] {
@@ -105,6 +105,7 @@ impl<S: Subject> World<S> {
 /// Checks that the first packet of a burst had the core's target, by the same rule.
 pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
     let by = match explanation.reason {
+        Reason::Matched { .. } => unreachable!("these configurations have no rules"),
         Reason::PolicyNone
         | Reason::NotBound
         | Reason::NoHash

@@ -115,7 +115,7 @@ impl<S: Subject> World<S> {
                 time_ns: self.now,
                 hash: FlowHash::from_raw(if unsteered { 0 } else { hash }),
                 rx_queue: queue as u16,
-                reserved: 0,
+                rule: 0,
             });
         }
         self.decide(&arrivals);

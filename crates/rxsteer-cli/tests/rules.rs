@@ -1,0 +1,167 @@
+//! Rules before the policy, in captures made by hand.
+
+#[path = "program/pcap.rs"]
+mod pcap;
+mod program;
+
+use pcap::{pcap, written};
+use program::{errors, rxsteer};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// A TCP packet from port 1024 + `flow` to `port`.
+fn tcp(flow: u16, port: u16, vlan: Option<u16>, dscp: u8) -> Vec<u8> {
+    let mut frame = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
+    if let Some(vlan) = vlan {
+        frame.extend([0x81, 0]);
+        frame.extend(vlan.to_be_bytes());
+    }
+    frame.extend([8, 0, 0x45, dscp << 2, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0]);
+    frame.extend([10, 0, (flow >> 8) as u8, flow as u8, 192, 0, 2, 1]);
+    frame.extend((1024 + flow).to_be_bytes());
+    frame.extend(port.to_be_bytes());
+    frame.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    frame
+}
+
+/// 64 flows of five packets each: those to port 22 are every fourth.
+fn frames() -> Vec<Vec<u8>> {
+    (0..64 * 5u16).map(|n| tcp(n % 64, if n % 4 == 0 { 22 } else { 80 }, None, 0)).collect()
+}
+
+/// The frames as a capture of Ethernet.
+fn capture(folder: &Path, frames: &[Vec<u8>]) -> PathBuf {
+    let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    written(folder, "frames.pcap", &pcap(1, &frames))
+}
+
+fn replay(capture: &Path, options: &[&str]) -> Value {
+    let capture = capture.to_str().expect("a plain path");
+    let shared = ["replay", capture, "--cpus", "4", "--hash-seed", "2a", "--json", "--no-pin"];
+    let output = rxsteer(&[&shared[..], options].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn packets(report: &Value, cpu: usize) -> u64 {
+    let of = report["per_cpu"].as_array().expect("an array");
+    of.iter().find(|of| of["cpu"] == cpu).map_or(0, |of| of["packets"].as_u64().expect("a count"))
+}
+
+#[test]
+fn packets_go_where_the_first_rule_says() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let path = capture(dir.path(), &frames());
+    for policy in ["none", "rps", "sparse", "rfs+sparse", "rps+balance", "bound:0=1"] {
+        let report = replay(&path, &["--policy", policy, "--rule", "tcp dst-port 22 → 6"]);
+        assert_eq!(report["rules"][0]["packets"], 80, "{policy}: {report:#}");
+        assert_eq!((packets(&report, 6), report["matched"].as_u64()), (80, Some(80)), "{policy}");
+        assert_eq!(
+            (&report["reordered"], &report["delivered"]),
+            (&0.into(), &320.into()),
+            "{policy}"
+        );
+    }
+    // The first rule that matches holds, and the hash picks among the CPUs of a rule.
+    let rules = ["--rule", "src 10.0.0.0/27 -> 5", "--rule", "port 22 -> 6-7", "--policy", "none"];
+    let report = replay(&path, &rules);
+    let hits: Vec<_> =
+        report["rules"].as_array().unwrap().iter().map(|rule| &rule["packets"]).collect();
+    assert_eq!(hits, [160, 40]);
+    assert_eq!(packets(&report, 5), 160);
+    assert!(packets(&report, 6) > 0 && packets(&report, 7) > 0, "{report:#}");
+    assert_eq!(packets(&report, 6) + packets(&report, 7), 40);
+    // Local is the CPU that receives, also under a policy that spreads.
+    let local = ["--rule", "any -> local", "--rx-cpus", "3-3"];
+    assert_eq!(packets(&replay(&path, &local), 3), 320);
+}
+
+#[test]
+fn vlan_and_code_point_are_matched() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let frames: Vec<Vec<u8>> = (0..60u16)
+        .map(|n| tcp(n, 80, (n % 3 > 0).then_some(n % 3), if n % 2 == 0 { 46 } else { 0 }))
+        .collect();
+    let path = capture(dir.path(), &frames);
+    let rules = ["--rule", "vlan 1 dscp ef → 1", "--rule", "vlan 1 → 2", "--rule", "dscp 46 → 3"];
+    let report = replay(&path, &[&rules[..], &["--policy", "none"]].concat());
+    let hits: Vec<_> =
+        report["rules"].as_array().unwrap().iter().map(|rule| &rule["packets"]).collect();
+    assert_eq!(hits, [10, 10, 20], "{report:#}");
+}
+
+#[test]
+fn order_holds_while_rules_change() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let frames: Vec<Vec<u8>> = (0..100).flat_map(|_| frames()).collect();
+    let path = capture(dir.path(), &frames);
+    for policy in ["none", "rps", "rfs+sparse"] {
+        let changes = [
+            "--change-at",
+            "4000p:rule=port 22 -> 1",
+            "--change-at",
+            "9000p:rule=port 22 -> 2;rule=dst-port 80 -> 0-3",
+            "--change-at",
+            "15000p:rule=none",
+            "--change-at",
+            "21000p:rule=any -> local;policy=rps",
+        ];
+        let options = ["--policy", policy, "--rule", "tcp -> 3", "--work-ns", "300"];
+        let report = replay(&path, &[&options[..], &changes].concat());
+        assert_eq!(report["reordered"], 0, "{policy}: {report:#}");
+        assert_eq!((&report["changes_made"], &report["delivered"]), (&4.into(), &32_000.into()));
+        assert_eq!(report["rules"][0]["rule"], "any → local");
+    }
+}
+
+#[test]
+fn explain_names_the_rule() {
+    let flow = "10.0.0.1:40000-192.0.2.7:22/tcp";
+    let rules = ["--rule", "udp -> 1", "--rule", "tcp dst-port 22 -> 2", "--cpus", "4"];
+    let output = rxsteer(&[&["explain", flow, "--json"], &rules[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let explained: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(explained["matched_rule"], "tcp dst-port 22 → 2");
+    assert_eq!(
+        (&explained["cpu"], &explained["reason"]["number"]),
+        (&2.into(), &2.into()),
+        "{explained:#}"
+    );
+    let output = rxsteer(&[&["explain", flow], &rules[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("rule 2 matches it, before the policy"), "{text}");
+}
+
+#[test]
+fn files_have_rules_in_order_and_mistakes_have_places() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let path = capture(dir.path(), &frames());
+    let file = dir.path().join("rules.toml");
+    std::fs::write(&file, "rule = [\n  'port 22 -> 1',\n  'tcp -> 2',\n]\n").unwrap();
+    let config = ["--config", file.to_str().unwrap(), "--policy", "none"];
+    let report = replay(&path, &config);
+    assert_eq!((packets(&report, 1), packets(&report, 2)), (80, 240));
+    std::fs::write(&file, "rule = [\n  'port 22 -> 1',\n  'tpc -> 2',\n]\n").unwrap();
+    let output =
+        rxsteer(&[&["replay", path.to_str().unwrap(), "--cpus", "4"], &config[..]].concat());
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said.contains(
+            "rules.toml:3:3: rule=tpc -> 2: word 1, 'tpc', is unknown; did you mean 'tcp'?"
+        ),
+        "{said}"
+    );
+    // A rule behind one that matches all its packets is named; it is no error.
+    let rules = ["--rule", "tcp -> 1", "--rule", "tcp dst-port 22 -> 2"];
+    let output =
+        rxsteer(&[&["replay", path.to_str().unwrap(), "--cpus", "4"], &rules[..]].concat());
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("rule 2 (tcp dst-port 22 → 2) never matches: rule 1 (tcp → 1)"),
+        "{said}"
+    );
+    let output = rxsteer(&["run", "lo", "--rule", "tcp -> 1"]);
+    assert!(errors(&output).contains("rxsteer run has no rules before the policy yet"));
+}

@@ -1,0 +1,224 @@
+//! Rules before the policy: what a packet's headers say decides where it goes, and only a packet that no rule matches goes by the policy.
+//!
+//! ```text
+//!   'tcp dst-port 22 → local'   ─► PacketRule ─► Matcher: for each header field a table: value → set of rules (256 bits)
+//!   'src 10.0.0.0/8 → 2-3'                          │
+//!   packet ─► Facts (its header fields) ────────────┴─► the sets of its fields, ANDed ─► the first rule left
+//! ```
+//!
+//! Rules are in order, and the first one that matches counts. The method is that of Lakshman and Stiliadis, "High-speed policy-based packet
+//! forwarding using efficient multi-dimensional range matching" (SIGCOMM 1998): a bit vector per field value.
+//!
+//! Both directions of a connection, or the fragments of a datagram, may match different rules although they have one flow hash. So with
+//! rules every policy remembers flows, and the order guard ([`crate::order`]) applies to all packets.
+
+mod matcher;
+mod targets;
+mod text;
+
+pub use matcher::Matcher;
+pub(crate) use targets::Targets;
+pub use text::RuleError;
+
+use crate::cpu::{CpuId, CpuSet};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+/// The most rules.
+pub const MAX_RULES: usize = 256;
+
+/// A rule: packets that match all of `terms` get `action`. Its text is `TERM … → ACTION`; `->` is the same as `→`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketRule {
+    /// What a packet has to be; a rule without terms matches every IP packet.
+    pub terms: Vec<Term>,
+    /// Where it goes.
+    pub action: Action,
+}
+
+/// Where a packet goes that a rule matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// To these CPUs, among which the flow hash picks, as under `rps`.
+    Cpus(CpuSet),
+    /// To the CPU that receives it.
+    Local,
+    /// To the CPU that receives it. In the kernel it also skips everything that steering does; here that is `local`.
+    Pass,
+}
+
+/// What a packet has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Term {
+    /// IP version 4 or 6.
+    Version(u8),
+    /// The protocol above IP.
+    Protocol(u8),
+    /// An address in this network.
+    Net(Side, Prefix),
+    /// A port in one of these ranges, ends included. Fragments have no ports.
+    Port(Side, Vec<(u16, u16)>),
+    /// The id of the outermost VLAN tag.
+    Vlan(u16),
+    /// The differentiated services code point.
+    Dscp(u8),
+    /// The number of the outermost tunnel.
+    Tunnel(TunnelNumber, u32),
+}
+
+/// Which end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+    /// Any of both.
+    Either,
+}
+
+/// A network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// Its first address.
+    pub address: IpAddr,
+    /// How many leading bits its addresses share.
+    pub length: u8,
+}
+
+/// The kinds of numbers of tunnels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelNumber {
+    /// ESP's security parameters index.
+    Spi,
+    /// GTP-U's tunnel endpoint identifier.
+    Teid,
+    /// The network identifier of VXLAN and Geneve.
+    Vni,
+}
+
+/// The header fields of an IP packet that rules look at.
+///
+/// They are those of the packet that the flow hash is computed from: the inner one, where tunnels are entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// The protocol above IP.
+    pub protocol: u8,
+    /// Source and destination port; `None` for fragments, and for protocols without ports.
+    pub ports: Option<[u16; 2]>,
+    /// The id of the outermost VLAN tag.
+    pub vlan: Option<u16>,
+    /// The differentiated services code point.
+    pub dscp: u8,
+    /// The number of the outermost tunnel.
+    pub tunnel: Option<(TunnelNumber, u32)>,
+}
+
+impl Prefix {
+    /// Whether an address is in the network.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let shift = u32::from(self.length);
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let differ = own.to_bits() ^ other.to_bits();
+                differ.checked_shr(32 - shift).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let differ = own.to_bits() ^ other.to_bits();
+                differ.checked_shr(128 - shift).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether all addresses of `other` are in the network.
+    fn covers(&self, other: &Prefix) -> bool {
+        self.length <= other.length && self.contains(other.address)
+    }
+}
+
+impl Term {
+    /// Whether a packet is so.
+    #[must_use]
+    pub fn holds(&self, facts: &Facts) -> bool {
+        match self {
+            Term::Version(version) => facts.source.is_ipv4() == (*version == 4),
+            Term::Protocol(protocol) => facts.protocol == *protocol,
+            Term::Net(side, prefix) => {
+                let ends = [facts.source, facts.destination];
+                side.of(ends).any(|address| prefix.contains(address))
+            }
+            Term::Port(side, ranges) => facts.ports.is_some_and(|ports| {
+                side.of(ports)
+                    .any(|port| ranges.iter().any(|(low, high)| (*low..=*high).contains(&port)))
+            }),
+            Term::Vlan(vlan) => facts.vlan == Some(*vlan),
+            Term::Dscp(dscp) => facts.dscp == *dscp,
+            Term::Tunnel(kind, number) => facts.tunnel == Some((*kind, *number)),
+        }
+    }
+
+    /// Whether every packet for which `other` holds is also so.
+    fn covers(&self, other: &Term) -> bool {
+        let sides = |own: &Side, other: &Side| own == other || *own == Side::Either;
+        match (self, other) {
+            (Term::Net(side, own), Term::Net(of, other)) => sides(side, of) && own.covers(other),
+            (Term::Port(side, own), Term::Port(of, other)) => {
+                let is_in = |(low, high): &(u16, u16)| {
+                    own.iter().any(|(from, to)| from <= low && high <= to)
+                };
+                sides(side, of) && other.iter().all(is_in)
+            }
+            (Term::Version(version), Term::Net(_, prefix)) => {
+                prefix.address.is_ipv4() == (*version == 4)
+            }
+            _ => self == other,
+        }
+    }
+}
+
+impl Side {
+    /// The ends that count, of source and destination.
+    fn of<T>(self, [source, destination]: [T; 2]) -> impl Iterator<Item = T> {
+        let source = (self != Side::Destination).then_some(source);
+        let destination = (self != Side::Source).then_some(destination);
+        source.into_iter().chain(destination)
+    }
+}
+
+impl PacketRule {
+    /// Whether a packet matches. [`Matcher::find`] does the same for many rules at once.
+    #[must_use]
+    pub fn matches(&self, facts: &Facts) -> bool {
+        self.terms.iter().all(|term| term.holds(facts))
+    }
+
+    /// Whether every packet that matches `other` also matches this rule, as far as each term alone shows it.
+    #[must_use]
+    pub fn covers(&self, other: &PacketRule) -> bool {
+        self.terms.iter().all(|term| other.terms.iter().any(|of| term.covers(of)))
+    }
+
+    /// The CPUs that the actions of rules name.
+    pub fn cpus_of(rules: &[PacketRule]) -> impl Iterator<Item = CpuId> + Clone + '_ {
+        rules
+            .iter()
+            .flat_map(|rule| match &rule.action {
+                Action::Cpus(cpus) => cpus.as_slice(),
+                Action::Local | Action::Pass => &[],
+            })
+            .copied()
+    }
+
+    /// For each rule that can never match, its index and that of an earlier one that matches all its packets.
+    #[must_use]
+    pub fn never_matching(rules: &[PacketRule]) -> Vec<(usize, usize)> {
+        let first = |index: usize| (0..index).find(|earlier| rules[*earlier].covers(&rules[index]));
+        (0..rules.len()).filter_map(|index| Some((index, first(index)?))).collect()
+    }
+}

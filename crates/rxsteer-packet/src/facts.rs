@@ -1,0 +1,52 @@
+//! The header fields that rules before the policy look at ([`rxsteer_core::matching`]).
+
+use crate::bytes::be16;
+use crate::dissect::{DissectOptions, dissect};
+use crate::flow_of::vlan;
+use crate::link::LinkType;
+use crate::tunnel_id::{TunnelKind, tunnel_id};
+use rxsteer_core::matching::{Facts, TunnelNumber};
+
+/// Protocols whose headers begin with two ports: TCP, UDP, SCTP and DCCP.
+const WITH_PORTS: [u8; 4] = [6, 17, 132, 33];
+
+/// The fields of a frame; `None` if it has no readable IP header. The number of its tunnel is read only if `with_tunnel`.
+///
+/// They are those of the packet that the steering key is read from: the inner one of a tunnel that is entered, else the outer one. VLAN and the number of a
+/// tunnel are the outermost.
+#[must_use]
+pub fn facts(
+    link: LinkType,
+    frame: &[u8],
+    options: DissectOptions,
+    with_tunnel: bool,
+) -> Option<Facts> {
+    let dissection = dissect(link, frame, options);
+    let flow = dissection.flow()?;
+    let has_ports = if dissection.tunnels == 0 {
+        dissection.transport && !dissection.fragment
+    } else {
+        WITH_PORTS.contains(&flow.protocol) && dissection.l4_offset != 0
+    };
+    // The first two bytes hold the version, and the code point: 8 bits on in IPv4, 4 bits on in IPv6.
+    let first = be16(frame, dissection.l3_offset as usize)?;
+    let dscp = if flow.ip_version == 4 { first & 0xff } else { first >> 4 & 0xff } >> 2;
+    let number = if with_tunnel { tunnel_id(link, frame) } else { None };
+    Some(Facts {
+        source: flow.src_addr()?,
+        destination: flow.dst_addr()?,
+        protocol: flow.protocol,
+        ports: has_ports.then_some([flow.src_port, flow.dst_port]),
+        vlan: if link == LinkType::Ethernet { vlan(frame) } else { None },
+        dscp: dscp as u8,
+        tunnel: number.and_then(|tunnel| {
+            let kind = match tunnel.kind {
+                TunnelKind::Esp => TunnelNumber::Spi,
+                TunnelKind::Gtp => TunnelNumber::Teid,
+                TunnelKind::Vxlan | TunnelKind::Geneve => TunnelNumber::Vni,
+                TunnelKind::L2tp | TunnelKind::Wireguard => return None,
+            };
+            Some((kind, tunnel.id))
+        }),
+    })
+}
