@@ -109,7 +109,7 @@ impl Plan {
             rules: Rules::new(config, &possible, buckets.as_ref(), candidates.as_ref()),
             candidates,
             buckets,
-            matcher: matcher_of(config, None, producers),
+            matcher: Matcher::of(&config.packet_rules, None, producers),
             config: config.clone(),
             socks: Arc::new(SockFlowTable::new(config.sock_flow_entries, possible.highest())),
             sparse: Arc::new(SparseTable::new(possible.highest(), producers)),
@@ -147,7 +147,7 @@ impl Plan {
         let candidates = candidates_of(&config, self.candidates.as_ref(), self.producers);
         Ok(Plan {
             rules: Rules::new(&config, &self.possible, buckets.as_ref(), candidates.as_ref()),
-            matcher: matcher_of(&config, Some(self), self.producers),
+            matcher: Matcher::of(&config.packet_rules, self.matcher(), self.producers),
             candidates,
             buckets,
             config,
@@ -279,15 +279,6 @@ fn candidates_of(
 ) -> Option<Arc<Candidates>> {
     let counts = config.policy.slots().is_some_and(|slots| slots.after > 1);
     old.cloned().or_else(|| counts.then(|| Arc::new(Candidates::new(producers))))
-}
-
-/// The rules before the policy: those of the former plan, with their counts, if they did not change.
-fn matcher_of(config: &SteerConfig, old: Option<&Plan>, producers: u16) -> Option<Arc<Matcher>> {
-    match old {
-        Some(old) if old.config.packet_rules == config.packet_rules => old.matcher.clone(),
-        _ if config.packet_rules.is_empty() => None,
-        _ => Some(Arc::new(Matcher::new(&config.packet_rules, producers))),
-    }
 }
 
 /// The buckets of a configuration, if its policy has buckets.

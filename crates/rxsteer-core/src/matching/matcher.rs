@@ -3,6 +3,7 @@
 use super::{Facts, MAX_RULES, PacketRule, Prefix, Side, Term, TunnelNumber};
 use crate::sync::{AtomicU64, Ordering};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -251,6 +252,18 @@ impl Matcher {
             }),
             hits: (0..hits).map(|_| AtomicU64::new(0)).collect(),
             rules: rules.into(),
+        }
+    }
+
+    /// The compiled rules, if there are any: `old`, with its counts, if it has the same rules.
+    pub(crate) fn of(
+        rules: &[PacketRule],
+        old: Option<&Arc<Matcher>>,
+        producers: u16,
+    ) -> Option<Arc<Matcher>> {
+        match old {
+            Some(old) if old.rules() == rules => Some(Arc::clone(old)),
+            _ => (!rules.is_empty()).then(|| Arc::new(Matcher::new(rules, producers))),
         }
     }
 

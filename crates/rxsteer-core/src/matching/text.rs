@@ -179,17 +179,19 @@ fn nearest(word: &str) -> Option<&'static str> {
     (near.0 <= 2 && near.0 < word.len()).then_some(near.1)
 }
 
-/// Levenshtein's distance.
+/// The edit distance, in which two exchanged letters count as one edit (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut before = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = before + usize::from(x != y);
-            before = row[j + 1];
-            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let (mut before, mut row) = (Vec::new(), (0..=b.len()).collect::<Vec<usize>>());
+    for i in 1..=a.len() {
+        let mut next = Vec::from([i]);
+        for j in 1..=b.len() {
+            let replaced = row[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let least = replaced.min(row[j] + 1).min(next[j - 1] + 1);
+            let exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            next.push(if exchanged { least.min(before[j - 2] + 1) } else { least });
         }
+        before = core::mem::replace(&mut row, next);
     }
     row[b.len()]
 }
@@ -397,6 +399,7 @@ mod tests {
             ("tcp dst-port 22 local", "a rule is MATCH -> ACTION"),
             ("tcp -> 1 -> 2", "a rule is MATCH -> ACTION"),
             ("tcp dst-prot 22 → 1", "word 2, 'dst-prot', is unknown; did you mean 'dst-port'?"),
+            ("tpc → 1", "word 1, 'tpc', is unknown; did you mean 'tcp'?"),
             ("tcp 22 → 1", "word 2, '22', is unknown; there are tcp, udp"),
             ("tcp dst-port → 1", "'dst-port' takes ports, e.g. 80 or"),
             ("dst-port 70000 → 1", "'dst-port 70000': it takes ports"),
