@@ -26,6 +26,7 @@ mod busy;
 #[cfg(feature = "bpf")]
 pub mod calibrate;
 pub mod clients;
+mod cpu_use;
 mod cpus;
 mod datagrams;
 #[cfg(feature = "bpf")]
@@ -67,6 +68,7 @@ pub mod validate;
 
 pub use application::{Heard, MovingApplication};
 pub use busy::BusyProcesses;
+pub use cpu_use::CpuUse;
 pub use cpus::{RingThread, offline, online_cpus, pin, ring_threads};
 pub use datagrams::Datagrams;
 #[cfg(feature = "bpf")]

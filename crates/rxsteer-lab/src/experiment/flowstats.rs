@@ -3,8 +3,8 @@
 //! It needs no network and no root. Statistics' effect on forwarding is in the experiment `forward`: `rxsteer run` with and
 //! without them.
 
-use super::cpus::Snapshot;
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use crate::cpu_use::Snapshot;
 use crate::error::{LabError, Result};
 use crate::flow_costs::{FlowLoad, FlowStore};
 

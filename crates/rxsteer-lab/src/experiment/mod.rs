@@ -9,7 +9,6 @@
 //!
 //! An experiment checks that its load was what it says. A measurement whose check fails has no figure.
 
-mod cpus;
 mod figures;
 mod flowstats;
 mod forward;
@@ -24,8 +23,8 @@ mod sparse;
 mod userspace;
 mod verdict;
 
-pub use cpus::CpuUse;
-pub(crate) use cpus::Snapshot;
+pub use crate::cpu_use::CpuUse;
+pub(crate) use crate::cpu_use::Snapshot;
 pub use figures::{Against, Figure};
 pub use machine::Machine;
 pub use method::{Applied, Method};

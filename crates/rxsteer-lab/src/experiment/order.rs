@@ -4,9 +4,9 @@
 //! reads two of the flows and moves to the next CPU after each 64 datagrams, which moves the flows under RFS. Meanwhile
 //! settings change: of the kernel's RPS the mask, of rxsteer the CPUs. Without steering nothing can change.
 
-use super::cpus::Snapshot;
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::application::MovingApplication;
+use crate::cpu_use::Snapshot;
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
 use crate::live::{LiveFrames, Traffic};

@@ -2,7 +2,7 @@
 
 use super::figures::{Against, Figure, against};
 use super::{
-    CpuUse, Experiment, Load, Machine, Method, Metric, Published, Sample, Scale, cpus::Snapshot,
+    CpuUse, Experiment, Load, Machine, Method, Metric, Published, Sample, Scale, Snapshot,
 };
 use crate::error::Result;
 use rand::SeedableRng;

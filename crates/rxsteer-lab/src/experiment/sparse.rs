@@ -3,9 +3,9 @@
 //! The published board had four slow cores and one RX queue per port. With few connections, several of them share a CPU by
 //! chance; slots give each one a CPU of its own.
 
-use super::cpus::Snapshot;
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::clients::{iperf3, iperf3_server};
+use crate::cpu_use::Snapshot;
 use crate::error::{LabError, Result};
 use crate::testbed::{LinkOptions, Testbed};
 use std::net::IpAddr;

@@ -3,8 +3,8 @@
 //! The sender makes frames on CPU 0 as fast as they are taken, so what is left for the two threads is about one and a half CPUs on a
 //! machine with two. Each packet takes 1 µs.
 
-use super::cpus::Snapshot;
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
+use crate::cpu_use::Snapshot;
 use crate::error::{LabError, Result};
 use crate::live::{LiveFrames, Pass, Traffic};
 use crate::receiving::Receiving;

@@ -15,8 +15,8 @@
 mod client;
 mod server;
 
+use crate::cpu_use::{CpuUse, Snapshot};
 use crate::error::{LabError, Result, Tried};
-use crate::experiment::{CpuUse, Snapshot};
 use crate::namespace::Namespace;
 use hdrhistogram::Histogram;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
