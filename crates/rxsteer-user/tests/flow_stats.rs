@@ -185,8 +185,10 @@ fn with_too_many_flows_all_packets_are_in_records_or_refused() {
         let packets: u64 = records.iter().map(|record| record.totals.packets).sum();
         assert_eq!(packets + counts.refused, 40_000, "{counts:?}");
         assert_eq!(counts.created, records.len() as u64);
-        assert!(counts.evicted > 5000, "{counts:?}");
+        // How many are refused depends on how often the collector runs.
+        assert!(counts.evicted > 0, "{counts:?}");
         if when_full == WhenFull::Wait {
+            assert!(counts.evicted > 5000, "{counts:?}");
             assert_eq!(counts.refused, 0);
             assert_same(&sums(&records), &expected(&config, spec), "wait");
         }
