@@ -95,11 +95,12 @@ fn drops_never_get_fewer_from_one_reading_to_the_next() {
     let stop = AtomicBool::new(false);
     let readings = std::thread::scope(|scope| {
         let reading = scope.spawn(|| read_drops(&socket, &stop));
+        let stopping = super::Stop(&stop);
         // Short lists, so that a list often ends while drops are read.
         for _ in 0..slice(50, 500) {
             source.send(testbed.sender(), 0, 2000).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         reading.join().unwrap()
     });
     assert!(readings.is_sorted(), "{readings:?}");

@@ -1,6 +1,6 @@
 //! A CPU goes offline and comes back under traffic.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
@@ -39,6 +39,7 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
     };
     let (is_used_again, threads) = std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 50_000, &stop));
+        let stopping = super::Stop(&stop);
         for _ in 0..times {
             std::thread::sleep(rest);
             let gone = offline(1).unwrap();
@@ -51,7 +52,7 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
         while !is_mended() && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
         (on_cpu_1() > before, threads())
     });

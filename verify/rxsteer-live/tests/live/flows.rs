@@ -2,7 +2,7 @@
 //! whatever moves, ends or is cleared.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rxsteer_lab::{LinkOptions, LiveFrames, Protocol, Steering, Testbed, Totals, Traffic, slice};
@@ -67,6 +67,7 @@ fn totals_are_what_was_sent_across_moves_and_resets() {
     let (stop, mut moves, mut resets) = (AtomicBool::new(false), 0, 0);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 20_000, &stop));
+        let stopping = super::Stop(&stop);
         let mut before = BTreeMap::new();
         for round in 0..slice(30, 300) {
             set(&socket, if round % 2 == 0 { "cpus=0-0" } else { "cpus=1-1" });
@@ -80,7 +81,7 @@ fn totals_are_what_was_sent_across_moves_and_resets() {
             resets += u64::from(is_reset);
             before = if is_reset { BTreeMap::new() } else { now };
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
     });
     assert!(moves > 10 && resets > 2, "{moves} moves, {resets} resets");

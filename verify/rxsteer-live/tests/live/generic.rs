@@ -57,6 +57,7 @@ fn loses_nothing(arguments: &[&str]) {
     let stop = AtomicBool::new(false);
     let (sent, came) = std::thread::scope(|scope| {
         let counted = scope.spawn(|| traffic(&testbed, &stop));
+        let stopping = super::Stop(&stop);
         let mut steering = Steering::begin(receiver, arguments).unwrap();
         let started = Instant::now();
         let ended = loop {
@@ -69,7 +70,7 @@ fn loses_nothing(arguments: &[&str]) {
         };
         // Some more packets in the final state.
         std::thread::sleep(Duration::from_secs(1));
-        stop.store(true, Ordering::Release);
+        drop(stopping);
         let counts = counted.join().unwrap();
         let stderr = steering.stderr();
         match ended {

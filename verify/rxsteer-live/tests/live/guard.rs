@@ -1,6 +1,6 @@
 //! Flows that move because the set of CPUs changes: merged TCP segments that no socket takes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
@@ -48,9 +48,10 @@ fn changing_cpus_keeps_the_order_of_merged_segments() {
     let stop = AtomicBool::new(false);
     let changes = std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 200_000, &stop));
+        let stopping = super::Stop(&stop);
         let changes =
             keep_changing(&socket, slice(Duration::from_secs(2), Duration::from_secs(60)));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
         changes
     });

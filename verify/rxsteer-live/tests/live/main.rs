@@ -31,6 +31,7 @@ mod peers;
 mod queues;
 mod records;
 mod reload;
+mod rules;
 mod serve;
 mod shadow;
 mod suricata;
@@ -43,6 +44,7 @@ mod xdp;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rxsteer_lab::{alone, missing, online_cpus, rxsteer, skipped};
 use serde_json::Value;
@@ -82,6 +84,16 @@ fn ask_stderr(command: &[&str]) -> String {
 fn set(socket: &str, settings: &str) {
     let settings: Vec<&str> = settings.split(' ').collect();
     ask(&[&["set", "--socket", socket], &*settings].concat());
+}
+
+/// Sets a flag when it is dropped. So a thread that runs until then also ends when the test fails; otherwise the scope of
+/// the thread would wait for it forever.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The id of the XDP program on an interface, as `ip` shows it.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rxsteer_lab::{
@@ -248,11 +248,12 @@ fn changes_of_maps_and_fallbacks_keep_order() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 100_000, &stop));
+        let stopping = super::Stop(&stop);
         for round in 0..slice(2 * changes.len(), 200) {
             set(&socket, changes[round % changes.len()]);
             std::thread::sleep(Duration::from_millis(if round % 3 == 0 { 300 } else { 20 }));
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
     });
     let seen = check.drained().unwrap();

@@ -115,6 +115,7 @@ fn records_are_packets_across_rotations_under_load() {
     let stop = AtomicBool::new(false);
     let sent = std::thread::scope(|scope| {
         let churning = scope.spawn(|| churn(&testbed, &stop));
+        let stopping = super::Stop(&stop);
         let sending = scope.spawn(|| long.send_until(testbed.sender(), 1, 10_000, &stop));
         let (begun, mut hung_up) = (Instant::now(), false);
         while complete(Path::new(&flows)).len() < rotations
@@ -128,7 +129,7 @@ fn records_are_packets_across_rotations_under_load() {
                 hung_up = true;
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
         assert!(hung_up);
         churning.join().unwrap() + long.sent().unwrap().iter().sum::<u64>()

@@ -2,7 +2,7 @@
 //! the start, it stays ignored.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rxsteer_lab::{LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic};
@@ -11,6 +11,9 @@ use serde_json::Value;
 use super::ask;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Runs a program with the default action of SIGHUP: a shell's nohup would make all programs below it ignore the signal.
+const NOT_IGNORED: [&str; 2] = ["env", "--default-signal=HUP"];
 
 /// Sends SIGHUP.
 fn hang_up(steering: &Steering) {
@@ -28,7 +31,7 @@ fn reload_changes_settings_and_keeps_order() {
     std::fs::write(&file, "policy = 'rps'\ncpus = '0-1'\nqueue-size = 16384\n").unwrap();
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let arguments = ["in0", "--config", &file, "--socket", &socket];
-    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let steering = Steering::start_by(testbed.receiver(), &NOT_IGNORED, &arguments).unwrap();
     let traffic = Traffic { flows: 8, pace: Duration::from_micros(10), ..Traffic::default() };
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, traffic.flows).unwrap();
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
@@ -40,6 +43,7 @@ fn reload_changes_settings_and_keeps_order() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 5_000, &stop));
+        let stopping = super::Stop(&stop);
         for (text, stderr) in [
             ("policy = 'sparse'\ncpus = '0-1'\nqueue-size = 16384", "policy=sparse (was rps)"),
             ("policy = 'rps'\ncpus = '1'\nqueue-size = 16384", "cpus=0 (was 0-1)"),
@@ -51,7 +55,7 @@ fn reload_changes_settings_and_keeps_order() {
             hang_up(&steering);
             steering.says(stderr, TIMEOUT).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
     });
     let settings = settings();
@@ -69,7 +73,7 @@ fn hangup_ends_a_run_without_a_file_unless_it_was_ignored() {
     let Some(_alone) = super::ready(test, &["kill", "nohup"], 1) else { return };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let arguments = ["in0", "--policy", "rps", "--cpus", "0-0"];
-    let mut steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let mut steering = Steering::start_by(testbed.receiver(), &NOT_IGNORED, &arguments).unwrap();
     hang_up(&steering);
     assert!(steering.wait(TIMEOUT).unwrap().success());
     let mut steering = Steering::start_by(testbed.receiver(), &["nohup"], &arguments).unwrap();

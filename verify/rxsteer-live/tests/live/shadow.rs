@@ -1,7 +1,7 @@
 //! In shadow mode no frame is redirected, whatever is set meanwhile, and no change into or out of shadow mode reorders
 //! a flow.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rxsteer_lab::{
@@ -28,8 +28,9 @@ fn under_changes(start: &[&str], changes: impl FnOnce(&str, &Steering)) -> (Seen
     let _busy = Busy::on(0);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 50_000, &stop));
+        let stopping = super::Stop(&stop);
         changes(&socket, &steering);
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
     });
     let seen = check.drained().unwrap();

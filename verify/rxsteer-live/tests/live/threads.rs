@@ -1,7 +1,7 @@
 //! The scheduling class of the rings' threads: each thread has it from its first frame on, until the thread ends.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
@@ -148,13 +148,14 @@ fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) 
     let busy = BusyProcesses::start(&[0, 1], 2).unwrap();
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 20_000, &stop));
+        let stopping = super::Stop(&stop);
         std::thread::sleep(slice(Duration::from_secs(2), Duration::from_secs(20)));
         // The sender is an ordinary process as well, and may not have had any CPU time yet.
         let asked = Instant::now();
         while source.sent().unwrap().iter().sum::<u64>() < 20_000 && asked.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(100));
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
     });
     drop(busy);

@@ -1,7 +1,7 @@
 //! Faults while frames flow: traffic continues, counts add up, and reports were true.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
@@ -60,12 +60,13 @@ fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, T
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 10_000, &stop));
+        let stopping = super::Stop(&stop);
         let mut run =
             Run { testbed: &testbed, steering: &mut steering, socket: &socket, check: &check };
         run.goes_on();
         // Ends the sender, also when a check fails.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fault(&mut run)));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
@@ -231,6 +232,7 @@ fn starts_and_stops_under_load_lose_and_leave_nothing() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 10_000, &stop));
+        let stopping = super::Stop(&stop);
         let rounds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for round in 0..slice(20, 200) {
                 let arguments = ["in0", "--policy", "rps", "--cpus", "0-1"];
@@ -241,7 +243,7 @@ fn starts_and_stops_under_load_lose_and_leave_nothing() {
                 assert_eq!(super::program_on(testbed.receiver(), "in0"), None, "round {round}");
             }
         }));
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
         rounds.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });

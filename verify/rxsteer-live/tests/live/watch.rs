@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
@@ -77,13 +77,14 @@ fn delays_of(test: &str, policy: &str) {
     let stop = AtomicBool::new(false);
     let (quiet, busy) = std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 20_000, &stop));
+        let stopping = super::Stop(&stop);
         let mut watching = Watching::begin(&socket);
         let mut lines = || (0..5).map(|_| watching.next()).collect::<Vec<Value>>();
         let quiet = lines();
         let processes = BusyProcesses::start(&[1], 8).unwrap();
         let busy = lines();
         drop(processes);
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
         (quiet, busy)
     });

@@ -1,7 +1,7 @@
 //! Changes that are not made in time are not made later.
 
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rxsteer_lab::{LinkOptions, LiveFrames, Steering, Testbed, Traffic, ring_threads, rxsteer};
@@ -67,10 +67,11 @@ fn change_that_can_not_be_made_in_time_is_withdrawn() {
     let (output, now) = std::thread::scope(|scope| {
         let _busy = Busy::on(1);
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 50_000, &stop));
+        let stopping = super::Stop(&stop);
         std::thread::sleep(Duration::from_millis(500));
         let output = try_to_set(&socket, "shadow=on");
         let now = status(&socket);
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         sending.join().unwrap().unwrap();
         (output, now)
     });

@@ -1,0 +1,95 @@
+//! Rules before the policy: they place live frames, change in order, and are counted.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rxsteer_lab::{LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, slice};
+use serde_json::Value;
+
+use super::{Stop, ask};
+
+/// The rules of an instance, as its status shows them.
+fn rules(socket: &str) -> Vec<(String, u64)> {
+    let status: Value =
+        serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
+    let rules = status["settings"]["rules"].as_array().cloned().unwrap_or_default();
+    let rule = |rule: &Value| {
+        (rule["rule"].as_str().unwrap().to_owned(), rule["packets"].as_u64().unwrap())
+    };
+    rules.iter().map(rule).collect()
+}
+
+#[test]
+fn rules_place_flows_and_change_in_order() {
+    let test = "rules::rules_place_flows_and_change_in_order";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let first = ["--rule", "udp src-port 10000-10003 -> 1", "--queue-size", "16384"];
+    let arguments =
+        [&["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket][..], &first].concat();
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let traffic = Traffic { flows: 8, pace: Duration::from_micros(20), ..Traffic::default() };
+    let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, traffic.flows).unwrap();
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    source.send(testbed.sender(), 0, 4000).unwrap();
+    let placed = rules(&socket);
+    assert_eq!(placed, [("udp src-port 10000-10003 → 1".to_owned(), 2000)]);
+    let changes: [&[&str]; 7] = [
+        &["rule=udp src-port 10000-10003 -> 1", "rule=udp -> 0-0"],
+        &["rule=src-port 10002 -> 0", "rule=udp src-port 10000-10003 -> 1", "policy=sparse"],
+        &["rule=none"],
+        &["rule=udp src-port 10000-10001,10005 -> pass", "rule=any -> 1"],
+        &["rule=udp src-port 10005-10007 -> local", "policy=rps"],
+        &["rule=udp -> pass"],
+        &["rule=udp src-port 10000-10003 -> 1", "policy=none"],
+    ];
+    let stop = AtomicBool::new(false);
+    let made = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 5_000, &stop));
+        let stopping = Stop(&stop);
+        let (begun, mut made) = (Instant::now(), 0);
+        let time = slice(Duration::from_secs(4), Duration::from_secs(60));
+        while begun.elapsed() < time || made < changes.len() {
+            let change = changes[made % changes.len()];
+            ask(&[&["set", "--socket", &socket], change].concat());
+            made += 1;
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        drop(stopping);
+        sending.join().unwrap().unwrap();
+        made
+    });
+    let seen = check.drained().unwrap();
+    assert_eq!(seen.late, 0, "{made} changes: {seen:?}");
+    assert!(seen.moves > 8, "{made} changes: {seen:?}");
+    let totals = steering.totals().unwrap();
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}
+
+/// A rule that stays keeps its count when others change; a new one begins at 0.
+#[test]
+fn hits_are_kept_while_a_rule_stays() {
+    let test = "rules::hits_are_kept_while_a_rule_stays";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let arguments =
+        ["in0", "--policy", "none", "--rule", "src-port 10000 -> 1", "--socket", &socket];
+    let _steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let traffic = Traffic { flows: 4, pace: Duration::from_micros(50), ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, traffic.flows).unwrap();
+    source.send(testbed.sender(), 0, 400).unwrap();
+    assert_eq!(rules(&socket), [("src-port 10000 → 1".to_owned(), 100)]);
+    let change = ["rule=src-port 10001 -> 0", "rule=src-port 10000 -> 1"];
+    ask(&[&["set", "--socket", &socket], &change[..]].concat());
+    source.send(testbed.sender(), 0, 400).unwrap();
+    let counted = [("src-port 10001 → 0".to_owned(), 100), ("src-port 10000 → 1".to_owned(), 200)];
+    assert_eq!(rules(&socket), counted);
+    ask(&["set", "--socket", &socket, "policy=rps"]);
+    assert_eq!(rules(&socket), counted, "another policy has the same rules");
+    assert_eq!(check.drained().unwrap().late, 0);
+}
