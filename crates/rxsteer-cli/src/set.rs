@@ -1,6 +1,7 @@
 //! `rxsteer set`: other settings for a running instance.
 
 use crate::run::args::{LiveSettings, SetArgs};
+use crate::steer_args::note_covered;
 use crate::{Outcome, output};
 use rxsteer_status::client;
 use rxsteer_status::protocol::{Answer, Request};
@@ -23,7 +24,8 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         "--socket names the instance already; leave the interface out"
     );
     // What can be said without the instance is said without it.
-    LiveSettings::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
+    let parsed = LiveSettings::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
+    note_covered(&parsed.rules);
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
     let Answer::Set(changed) = client::ask(&socket, &request)? else {

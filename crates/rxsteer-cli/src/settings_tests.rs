@@ -110,6 +110,7 @@ fn of_live(name: &str, settings: &LiveSettings) -> Option<String> {
         "queue-size" => settings.queue_size.map(|size| size.to_string()),
         "threads" => settings.threads.map(|class| class.to_string()),
         "shadow" => settings.shadow.map(|shadow| shadow.to_string()),
+        "rule" => Some(format!("{:?}", settings.rules.rules()?)),
         _ => None,
     })
 }

@@ -98,6 +98,20 @@ impl FlowSettings {
     }
 }
 
+/// Names the rules that can never match, since an earlier one matches all their packets.
+pub(crate) fn note_covered(rules: &Rules) {
+    let rules = rules.rules().unwrap_or_default();
+    for (never, by) in PacketRule::never_matching(&rules) {
+        note(&format!(
+            "rxsteer: rule {} ({}) never matches: rule {} ({}) comes first and matches all its packets",
+            never + 1,
+            rules[never],
+            by + 1,
+            rules[by]
+        ));
+    }
+}
+
 impl SteerArgs {
     /// The settings of the options, with what the file says where they say nothing.
     pub(crate) fn settings(&self) -> anyhow::Result<SteerSettings> {
@@ -112,16 +126,7 @@ impl SteerArgs {
         if options.has("hash") && !options.has("hash-seed") && !is_symmetric {
             settings.flows.hash_seed = None;
         }
-        let rules = settings.rules.rules().unwrap_or_default();
-        for (never, by) in PacketRule::never_matching(&rules) {
-            note(&format!(
-                "rxsteer: rule {} ({}) never matches: rule {} ({}) comes first and matches all its packets",
-                never + 1,
-                rules[never],
-                by + 1,
-                rules[by]
-            ));
-        }
+        note_covered(&settings.rules);
         anyhow::ensure!(
             settings.flows.hash_seed.is_none() || is_symmetric,
             "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \

@@ -4,11 +4,13 @@
 //! The backlogs are counters: every packet gets room, and each CPU is some packets behind.
 
 use rxsteer_bench::Case;
+use rxsteer_core::matching::{Facts, Matcher, PacketRule};
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
     Arrival, Backlogs, Balance, CpuId, CpuSet, FlowHash, Policy, Refusal, Slots, SteerConfig,
     Steering, Verdict,
 };
+use std::net::Ipv4Addr;
 
 /// CPUs that packets are steered to.
 const CPUS: u16 = 8;
@@ -17,6 +19,8 @@ const BEHIND: u32 = 100;
 /// Packets that one call decides on.
 const PACKETS: usize = 1 << 20;
 const LIST: usize = 32;
+/// Packets that are looked up in rules.
+const FACTS: usize = 1 << 16;
 /// Sparse slots with admission.
 const ADMITS: Slots = Slots { loops: 4, after: 8 };
 
@@ -46,6 +50,10 @@ pub fn all() -> Vec<Case> {
         let group = "decide, lists of 32, 10 000 flows";
         let run = decide(policy, 10_000, true, |n| hash(flow(n, 10_000)));
         cases.push(Case { group, name, baseline: false, per_iter: PACKETS as u64, run });
+    }
+    for (name, rules) in [("1 rule", 1), ("64 rules", 64), ("256 rules", 256)] {
+        let (group, baseline) = ("rules before the policy: which one matches", rules == 1);
+        cases.push(Case { group, name, baseline, per_iter: FACTS as u64, run: find(rules) });
     }
     // The hash of packet `n`: a packet of an established flow, or packets of an attack.
     type Packets = fn(usize) -> FlowHash;
@@ -156,5 +164,31 @@ fn decide(
             sum += decided as u64 + u64::from(verdicts[0].cpu().get());
         }
         sum
+    })
+}
+
+/// Looks up packets in rules that each name an address, a protocol and a port, and that none of the packets matches.
+fn find(rules: u16) -> Box<dyn FnMut() -> u64> {
+    let mut made: Option<(Matcher, Vec<Facts>)> = None;
+    Box::new(move || {
+        let (matcher, packets) = made.get_or_insert_with(|| {
+            let rule = |index: u16| {
+                let (net, port) = (index % 64, 1000 + index);
+                let text = format!("src 172.16.{net}.0/24 tcp dst-port {port} -> 1");
+                text.parse().expect("it is a rule")
+            };
+            let rules: Vec<PacketRule> = (0..rules).map(rule).collect();
+            let packet = |n: usize| Facts {
+                source: Ipv4Addr::from_bits(0x0a00_0000 + flow(n, 10_000)).into(),
+                destination: Ipv4Addr::from_bits(0x0a80_0000 + flow(n, 100)).into(),
+                protocol: 6,
+                ports: Some([flow(n, 60_000) as u16, 443]),
+                vlan: None,
+                dscp: 0,
+                tunnel: None,
+            };
+            (Matcher::new(&rules, 1), (0..FACTS).map(packet).collect())
+        });
+        packets.iter().filter_map(|packet| matcher.find(packet)).map(u64::from).sum()
     })
 }

@@ -105,6 +105,7 @@ counters! {
         Hashed, "hashed", Packets, "Frames whose target is the CPU that the flow hash gives.";
         InSlots, "in_slots", Packets, "Frames whose target is the CPU of their sparse slot.";
         Rfs, "rfs", Packets, "Frames steered to the CPU where their application runs (rfs).";
+        Matched, "matched", Packets, "Frames that a rule before the policy matches.";
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         Passed, "passed", Packets, "Frames that passed to the kernel's stack on this CPU.";

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use rxsteer_core::matching::{
-    Action, Facts, Matcher, PacketRule, Prefix, Side, Term, TunnelNumber,
+    Action, End, Facts, Matcher, NO_VLAN, PacketRule, Prefix, Side, Tables, Term, TunnelNumber,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -95,6 +95,53 @@ fn facts() -> impl Strategy<Value = Facts> {
     )
 }
 
+/// The first rule by the tables alone.
+fn first_of(tables: &Tables, facts: &Facts) -> Option<u16> {
+    let set = |number: u16| tables.sets[usize::from(number)];
+    let mut kept = set(0);
+    let mut keep = |of: [u64; 4]| kept.iter_mut().zip(of).for_each(|(kept, of)| *kept &= of);
+    let mut keep_ends = |ends: [End; 2]| {
+        ends.iter().for_each(|end| keep(set(end.own)));
+        let [source, destination] = ends.map(|end| set(end.either));
+        keep(std::array::from_fn(|word| source[word] | destination[word]));
+    };
+    if let Some(ports) = &tables.ports {
+        keep_ends(match facts.ports {
+            Some([source, destination]) => {
+                [ports.of[0][usize::from(source)], ports.of[1][usize::from(destination)]]
+            }
+            None => ports.otherwise,
+        });
+    }
+    if let Some(nets) = &tables.nets {
+        let longest = |side: usize, address: IpAddr| {
+            let all = nets.of[side].iter().filter(|(prefix, _)| prefix.contains(address));
+            let found = all.max_by_key(|(prefix, _)| prefix.length);
+            found.map_or(nets.otherwise[side], |(_, end)| *end)
+        };
+        keep_ends([longest(0, facts.source), longest(1, facts.destination)]);
+    }
+    if let Some(versions) = &tables.versions {
+        keep(set(versions[usize::from(!facts.source.is_ipv4())]));
+    }
+    if let Some(protocols) = &tables.protocols {
+        keep(set(protocols[usize::from(facts.protocol)]));
+    }
+    if let Some(dscps) = &tables.dscps {
+        keep(set(dscps[usize::from(facts.dscp)]));
+    }
+    if let Some(vlans) = &tables.vlans {
+        keep(set(vlans[facts.vlan.map_or(NO_VLAN, usize::from)]));
+    }
+    if let Some(tunnels) = &tables.tunnels {
+        let found =
+            tunnels.of.iter().find(|(kind, number, _)| facts.tunnel == Some((*kind, *number)));
+        keep(set(found.map_or(tunnels.otherwise, |(_, _, set)| *set)));
+    }
+    let word = kept.iter().position(|word| *word != 0)?;
+    Some((word * 64) as u16 + kept[word].trailing_zeros() as u16)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -108,6 +155,19 @@ proptest! {
         for facts in &packets {
             let walked = rules.iter().position(|rule| rule.matches(facts));
             prop_assert_eq!(matcher.find(facts).map(usize::from), walked, "{:?}", facts);
+        }
+    }
+
+    /// The tables give the same rule, looked up as a path outside this crate does it.
+    #[test]
+    fn tables_give_the_same_rule(
+        rules in prop::collection::vec(rule(), 1..140),
+        packets in prop::collection::vec(facts(), 1..60),
+    ) {
+        let matcher = Matcher::new(&rules, 0);
+        let tables = matcher.tables();
+        for facts in &packets {
+            prop_assert_eq!(first_of(&tables, facts), matcher.find(facts), "{:?}", facts);
         }
     }
 

@@ -120,7 +120,7 @@ pub struct Dissection {
     /// The addresses, transport protocol and ports of the packet that `key` was read from.
     inner: FlowKey,
     /// Whether the packet that `key` was read from contains the whole fixed header of its transport.
-    inner_transport: bool,
+    pub(crate) inner_transport: bool,
 }
 
 impl Dissection {

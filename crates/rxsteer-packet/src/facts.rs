@@ -7,9 +7,6 @@ use crate::link::LinkType;
 use crate::tunnel_id::{TunnelKind, tunnel_id};
 use rxsteer_core::matching::{Facts, TunnelNumber};
 
-/// Protocols whose headers begin with two ports: TCP, UDP, SCTP and DCCP.
-const WITH_PORTS: [u8; 4] = [6, 17, 132, 33];
-
 /// The fields of a frame; `None` if it has no readable IP header. The number of its tunnel is read only if `with_tunnel`.
 ///
 /// They are those of the packet that the steering key is read from: the inner one of a tunnel that is entered, else the outer one. VLAN and the number of a
@@ -23,11 +20,8 @@ pub fn facts(
 ) -> Option<Facts> {
     let dissection = dissect(link, frame, options);
     let flow = dissection.flow()?;
-    let has_ports = if dissection.tunnels == 0 {
-        dissection.transport && !dissection.fragment
-    } else {
-        WITH_PORTS.contains(&flow.protocol) && dissection.l4_offset != 0
-    };
+    // Fragments inside a tunnel are not entered.
+    let has_ports = dissection.inner_transport && !dissection.fragment;
     // The first two bytes hold the version, and the code point: 8 bits on in IPv4, 4 bits on in IPv6.
     let first = be16(frame, dissection.l3_offset as usize)?;
     let dscp = if flow.ip_version == 4 { first & 0xff } else { first >> 4 & 0xff } >> 2;

@@ -95,7 +95,7 @@ pub struct Tables {
     pub flow_cnt: Option<u32>,
 }
 
-/// Rules before the policy, for paths that read the headers of packets in user space.
+/// Rules before the policy.
 #[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
     /// A rule before the policy, e.g. 'tcp dst-port 22 -> local'; can be given several times, and the first that matches holds

@@ -241,6 +241,7 @@ fn sent(cpu: u16, progress: &RxProgress) -> Sent {
         LiveCounter::Hashed => progress.steered(SteerCounter::Hashed),
         LiveCounter::InSlots => progress.steered(SteerCounter::InSlots),
         LiveCounter::Rfs => progress.steered(SteerCounter::Rfs),
+        LiveCounter::Matched => progress.steered(SteerCounter::Matched),
         LiveCounter::Deferred => progress.steered(SteerCounter::Deferred),
         LiveCounter::NotIp => progress.not_ip.get(),
         LiveCounter::Malformed => progress.malformed.iter().map(rxsteer_user::Count::get).sum(),

@@ -90,12 +90,13 @@ pub(crate) struct Seen {
 }
 
 /// The rules that choose a target, by their counters, with their names.
-pub(crate) const RULES: [(LiveCounter, &str); 5] = [
+pub(crate) const RULES: [(LiveCounter, &str); 6] = [
     (LiveCounter::Local, "local"),
     (LiveCounter::Bound, "bound"),
     (LiveCounter::Hashed, "hash"),
     (LiveCounter::InSlots, "slots"),
     (LiveCounter::Rfs, "rfs"),
+    (LiveCounter::Matched, "matched"),
 ];
 
 /// The state of the view.

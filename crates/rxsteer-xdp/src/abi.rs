@@ -12,8 +12,8 @@ use libbpf_rs::MapCore;
 use libbpf_rs::libbpf_sys;
 use memmap2::{MmapOptions, MmapRaw};
 use rxsteer_core::{
-    CpuId, DevFlow, FlowKey, Policy, ThreadClass, admission, balance, flow_limit, order, slot,
-    sparse,
+    CpuId, DevFlow, FlowKey, Policy, ThreadClass, admission, balance, flow_limit, matching, order,
+    slot, sparse,
 };
 use rxsteer_packet::HashWords;
 use rxsteer_packet::{TunnelKind, TunnelKinds};
@@ -38,9 +38,11 @@ mod skeleton {
 /// The variables of the programs that both sides use.
 pub(crate) use skeleton::types::bss as Shared;
 pub(crate) use skeleton::types::{
-    steer_bucket, steer_candidates, steer_config, steer_counters, steer_delays, steer_ended,
-    steer_flow, steer_flow_key, steer_hash_active, steer_limiter, steer_line, steer_pair,
-    steer_ring, steer_row, steer_slot, steer_sparse_slot,
+    steer_action, steer_bucket, steer_candidates, steer_config, steer_counters, steer_delays,
+    steer_ended, steer_flow, steer_flow_key, steer_hash_active, steer_limiter, steer_line,
+    steer_matcher, steer_net_key, steer_pair, steer_ring, steer_row, steer_rule_end,
+    steer_rule_fields as rule_fields, steer_rule_hits, steer_slot, steer_sparse_slot,
+    steer_tunnel_key,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
 
@@ -111,6 +113,14 @@ pub(crate) const BY_BOUND: usize = rules::STEER_BY_BOUND.0 as usize;
 pub(crate) const BY_HASH: usize = rules::STEER_BY_HASH.0 as usize;
 pub(crate) const BY_SLOT: usize = rules::STEER_BY_SLOT.0 as usize;
 pub(crate) const BY_RFS: usize = rules::STEER_BY_RFS.0 as usize;
+pub(crate) const BY_MATCH: usize = rules::STEER_BY_MATCH.0 as usize;
+pub(crate) const BY_PASS: usize = rules::STEER_BY_PASS.0 as usize;
+/// Rules before the policy, and their tables.
+pub(crate) const MAX_RULES: usize = limits::STEER_MAX_RULES.0 as usize;
+pub(crate) const RULE_SETS: usize = limits::STEER_RULE_SETS.0 as usize;
+pub(crate) const RULE_COUNTERS: usize = limits::STEER_RULE_COUNTERS.0 as usize;
+/// The parser's option to read the number of the outermost tunnel.
+pub(crate) const PARSE_NUMBERS: u32 = parser::STEER_NUMBERS.0;
 
 /// The number of a policy in the programs.
 pub(crate) fn number_of(policy: &Policy) -> u32 {
@@ -141,6 +151,10 @@ const _: () = {
     assert!(parser::STEER_KEY_L2TP.0 == TunnelKind::L2tp as u32);
     assert!(parser::STEER_KEY_WIREGUARD.0 == TunnelKind::Wireguard as u32);
     assert!(parser::STEER_KEYS.0 == TunnelKinds::ALL.bits() as u32);
+    assert!(parser::STEER_KIND_VXLAN.0 == TunnelKind::Vxlan as u32);
+    assert!(MAX_RULES == matching::MAX_RULES && RULE_COUNTERS == 2 * MAX_RULES);
+    assert!(limits::STEER_RULE_WORDS.0 as usize * 64 == MAX_RULES);
+    assert!(limits::STEER_NO_VLAN.0 as usize == matching::NO_VLAN);
     assert!(limits::STEER_SETS_LOG.0 == admission::SETS_LOG);
     assert!(limits::STEER_PACKETS_SHIFT.0 == admission::PACKETS_SHIFT);
     assert!(limits::STEER_HYSTERESIS.0 == order::HYSTERESIS);
@@ -252,11 +266,21 @@ pod!(
     steer_limiter,
     steer_line,
     steer_ended,
+    steer_matcher,
+    steer_net_key,
     steer_pair,
     steer_row,
+    steer_rule_end,
+    steer_rule_hits,
     steer_slot,
-    steer_sparse_slot
+    steer_sparse_slot,
+    steer_tunnel_key
 );
+
+/// A value of the shared header that is too large for the stack, all 0.
+pub(crate) fn zeroed<T: Pod>() -> Box<T> {
+    bytemuck::zeroed_box()
+}
 
 /// A BPF array that is mapped into memory: what the programs write is read without a system call.
 #[derive(Debug)]
@@ -342,10 +366,29 @@ impl<T: Pod> Array<T> {
         number.store(value, Ordering::Release);
     }
 
+    /// Replaces word `word` of the element. No program may write it at the same time.
+    pub(crate) fn set_word(&mut self, index: u32, word: usize, value: u64) {
+        assert!(word < self.stride / 8, "a word of the element");
+        // SAFETY: as in `get`; the mapping is writable.
+        unsafe { self.at(index).cast::<u64>().add(word).write_volatile(value) };
+    }
+
+    /// Word `word` of the element.
+    pub(crate) fn get_word(&self, index: u32, word: usize) -> u64 {
+        assert!(word < self.stride / 8, "a word of the element");
+        // SAFETY: as in `get`.
+        unsafe { self.at(index).cast::<u64>().add(word).read_volatile() }
+    }
+
     /// Replaces the element, or the part of it that is kept. No program may write it at the same time.
     pub(crate) fn set(&mut self, index: u32, value: T) {
+        self.write(index, &value);
+    }
+
+    /// The same for a value that is too large to be moved.
+    pub(crate) fn write(&mut self, index: u32, value: &T) {
         let to = self.at(index).cast::<u64>();
-        let kept = &bytemuck::bytes_of(&value)[..self.stride];
+        let kept = &bytemuck::bytes_of(value)[..self.stride];
         for (word, from) in kept.as_chunks::<8>().0.iter().enumerate() {
             // SAFETY: as in `get`; the mapping is writable.
             unsafe { to.add(word).write_volatile(u64::from_ne_bytes(*from)) };

@@ -1,10 +1,11 @@
 //! Compiles settings to the configuration of the programs: the counterpart of `rxsteer_core::plan`.
 
 use crate::abi::{
-    CPU_DESIRED, CPU_GENERATION, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, NO_CPU, number_of,
-    steer_config, steer_row,
+    CPU_DESIRED, CPU_GENERATION, CPU_LINGER, MAP_ENTRIES, MAX_CPUS, MAX_MAPS, MAX_RULES, NO_CPU,
+    number_of, steer_action, steer_config, steer_row,
 };
 use crate::setup::{MAX_FLOW_LIMIT_BUCKETS, Settings};
+use rxsteer_core::matching::{Action, PacketRule};
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName};
 
 /// How frames that stay on their CPU get there.
@@ -50,7 +51,10 @@ pub(crate) fn compile(
         inactive_after: u64::from(hz),
         // A flow that passes has no sequence number that shows its delivery. A flow that may get a desired CPU at any
         // time therefore goes through the ring of its own CPU.
-        local_by_ring: u8::from(local == Local::ByRing || else_local),
+        // The same holds with rules: packets of a flow may match different ones.
+        local_by_ring: u8::from(
+            local == Local::ByRing || else_local || !settings.packet_rules.is_empty(),
+        ),
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
@@ -86,6 +90,18 @@ pub(crate) fn compile(
             *entry = if is_usable { cpu.get() } else { NO_CPU };
         }
     }
+    let mut free = settings.first_rule_cpu();
+    config.rules = settings.packet_rules.len() as u16;
+    for (action, rule) in config.action.iter_mut().zip(&settings.packet_rules) {
+        let (first, passes) = (free, rule.action == Action::Pass);
+        // As in the core, the hash picks among the CPUs that are online; without one, the packet stays.
+        for cpu in rule.action.cpus().filter(|cpu| settings.is_online(*cpu)) {
+            config.map[free] = cpu.get();
+            free += 1;
+        }
+        let len = (free - first) as u16;
+        *action = steer_action { first: first as u16, len, passes: passes.into() };
+    }
     for cpu in (0..MAX_CPUS).filter_map(CpuId::new) {
         let bits = &mut config.cpu[cpu.index()];
         if generation(cpu) != 0 {
@@ -120,8 +136,8 @@ impl Rows<'_> {
 
     /// Whether the configuration has room for all maps.
     pub(crate) fn fit(&self) -> bool {
-        let buckets = self.settings.policy.balance().map_or(0, |balance| balance.buckets);
-        self.maps.len() <= MAX_MAPS && self.entries() + usize::from(buckets) <= MAP_ENTRIES
+        let of_rules = PacketRule::cpus_of(&self.settings.packet_rules).count();
+        self.maps.len() <= MAX_MAPS && self.settings.first_rule_cpu() + of_rules <= MAP_ENTRIES
     }
 
     /// The CPUs of all maps together.
@@ -155,6 +171,12 @@ impl Settings {
     pub(crate) fn first_bucket(&self) -> usize {
         Rows::new(self).entries()
     }
+
+    /// Where the CPUs of rules begin among these entries: behind those of buckets.
+    fn first_rule_cpu(&self) -> usize {
+        let buckets = self.policy.balance().map_or(0, |balance| balance.buckets);
+        self.first_bucket() + usize::from(buckets)
+    }
 }
 
 fn empty() -> steer_config {
@@ -178,10 +200,11 @@ fn empty() -> steer_config {
         else_local: 0,
         buckets: 0,
         first_bucket: 0,
-        reserved: [0; 2],
+        rules: 0,
         map: [NO_CPU; MAP_ENTRIES],
         members: [0; MAX_MAPS * WORDS],
         cpu: [0; MAX_CPUS as usize],
+        action: [steer_action { first: 0, len: 0, passes: 0 }; MAX_RULES],
     }
 }
 
@@ -292,6 +315,22 @@ mod tests {
         assert_eq!((config.buckets, config.first_bucket, config.else_local), (256, 3, 0));
         assert_eq!(config.map[..8], [1, NO_CPU, 3, NO_CPU, 1, NO_CPU, 3, NO_CPU]);
         assert_eq!(config.map[3 + 256], NO_CPU);
+    }
+
+    #[test]
+    fn cpus_of_rules_stand_behind_the_buckets() {
+        let policy = "rps+balance:buckets=256".parse().unwrap();
+        let mut settings = Settings::new(policy, "1-3".parse().unwrap());
+        settings.offline = "2".parse().ok();
+        let rules = ["tcp -> 2-4", "udp -> local", "esp -> pass", "gre -> 2"];
+        settings.packet_rules = rules.iter().map(|text| text.parse().unwrap()).collect();
+        let config = compiled(&settings);
+        let actions =
+            [0, 1, 2, 3].map(|rule| (config.action[rule].len, config.action[rule].passes));
+        assert_eq!(actions, [(2, 0), (0, 0), (0, 1), (0, 0)]);
+        let first = usize::from(config.action[0].first);
+        assert_eq!((first, &config.map[first..first + 3]), (3 + 256, &[3, 4, NO_CPU][..]));
+        assert_eq!((config.rules, config.local_by_ring), (4, 1));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::setup::Settings;
 use crate::view::{Known, View};
 use rxsteer_core::admission::{Candidate, PACKETS_SHIFT, flow_in, set_of};
 use rxsteer_core::explain::Explanation;
+use rxsteer_core::matching::{Facts, Matcher};
 use rxsteer_core::slot::{hash_32, upper_bits};
 use rxsteer_core::sparse::{SlotId, SlotState, identity};
 use rxsteer_core::{
@@ -170,7 +171,10 @@ impl View {
             slot: is_guarded.then(|| last.map_or_else(DevFlow::default, LastPacket::in_core)),
         };
         let time_ns = now * self.ns_per_jiffy();
-        let packet = Arrival { time_ns, hash, ..Arrival::default() };
+        let matcher = Matcher::new(&settings.packet_rules, 0);
+        let rule = Facts::of_flow(key).and_then(|facts| matcher.find(&facts));
+        let rule = rule.map_or(0, |index| index + 1);
+        let packet = Arrival { time_ns, hash, rule, ..Arrival::default() };
         let rx_cpu = last.map_or(0, |last| last.rx_cpu as u16);
         let mut backlogs = Delivered { rx_cpu, is_delivered };
         // The active settings were checked, so the core never refuses them.
@@ -212,6 +216,7 @@ impl View {
             config.rps_maps = maps.collect();
             config.receiving_cpus = vec![receiving; config.rps_maps.len()];
         }
+        config.packet_rules.clone_from(&settings.packet_rules);
         config.fallback = settings.fallback;
         config.rfs_cpus.clone_from(&settings.rfs_cpus);
         config.devices = vec![queue_slot.device.0];

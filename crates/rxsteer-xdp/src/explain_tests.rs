@@ -45,6 +45,7 @@ impl Tables {
         let devices =
             vec![KnownDevice { id: DeviceId(0), ifindex: 1, name, first_table: 0, queues: 1 }];
         self.view.known.set(Known {
+            rules: Vec::new(),
             settings,
             is_unguarded: false,
             buckets: Default::default(),

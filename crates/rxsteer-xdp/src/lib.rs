@@ -41,6 +41,8 @@ mod recorder;
 #[cfg(feature = "bpf")]
 mod rings;
 #[cfg(feature = "bpf")]
+mod rules;
+#[cfg(feature = "bpf")]
 mod setup;
 #[cfg(feature = "bpf")]
 #[doc(hidden)]

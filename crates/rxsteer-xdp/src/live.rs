@@ -1,7 +1,8 @@
 //! The counters of the programs.
 
 use crate::abi::{
-    Array, BY_BOUND, BY_HASH, BY_LOCAL, BY_RFS, BY_SLOT, DELAY_BUCKETS, GENERATIONS, steer_counters,
+    Array, BY_BOUND, BY_HASH, BY_LOCAL, BY_MATCH, BY_PASS, BY_RFS, BY_SLOT, DELAY_BUCKETS,
+    GENERATIONS, steer_counters,
 };
 use crate::load::Sizes;
 use crate::path::DeviceId;
@@ -26,6 +27,7 @@ impl RxCounts {
             LiveCounter::Hashed => counts.by_rule[BY_HASH],
             LiveCounter::InSlots => counts.by_rule[BY_SLOT],
             LiveCounter::Rfs => counts.by_rule[BY_RFS],
+            LiveCounter::Matched => counts.by_rule[BY_MATCH] + counts.by_rule[BY_PASS],
             LiveCounter::NotIp => counts.not_ip,
             LiveCounter::Malformed => counts.malformed,
             LiveCounter::Passed => counts.passed,

@@ -10,6 +10,7 @@ use crate::flows::Lines;
 use crate::grace::Grace;
 use crate::libbpf_log::{self, Refusal};
 use crate::rings::{Rings, SharedRings, try_ring};
+use crate::rules::RuleMaps;
 use crate::setup::{
     MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_SLOTS, Settings, SettingsError, Setup,
 };
@@ -79,6 +80,7 @@ pub(crate) struct Loaded {
     pub(crate) rows: Array<steer_row>,
     pub(crate) counts: Array<steer_counters>,
     pub(crate) buckets: Array<steer_bucket>,
+    pub(crate) rules: RuleMaps,
     pub(crate) hash: SymmetricHash,
     pub(crate) sizes: Sizes,
     /// Jiffies a second.
@@ -164,10 +166,12 @@ pub(crate) fn open(
         rodata.steer_parse_options = inner | setup.key_tunnels.bits();
         rodata.steer_flow_stats = u8::from(setup.flow_stats);
         rodata.steer_generic = u8::from(setup.mode == Mode::Generic);
-        rodata.steer_words = abi::hash_words(hash.words());
         if setup.drop_on_arrival {
             rodata.steer_cpumap_verdict = libbpf_sys::XDP_DROP;
         }
+    }
+    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+        bss.steer_words = abi::hash_words(hash.words());
     }
     let [receives, sends, closes] = SOCKET_TRACEPOINTS.map(has);
     open.progs.steer_receives.set_autoload(receives);
@@ -184,6 +188,8 @@ pub(crate) fn open(
     }
     size(&mut maps.steer_flows, if setup.flow_stats { sizes.slots() } else { 1 })?;
     size(&mut maps.steer_rows, CONFIG_FLUSHING * sizes.tables)?;
+    size(&mut maps.steer_matchers, CONFIG_FLUSHING)?;
+    size(&mut maps.steer_hits, sizes.cpus)?;
     size(&mut maps.steer_ended, ended_bytes(setup))?;
     size(&mut maps.steer_socks, (1 << sizes.sock_log) / LINE_WORDS)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
@@ -215,7 +221,7 @@ pub fn memory_of(setup: &Setup) -> Result<u64, LoadError> {
     let of_map = |map: OpenMapMut<'_>| {
         // For a hash table, the kernel stores each element with its key and some words of its own.
         let of_element = match map.map_type() {
-            MapType::Hash => u64::from(map.key_size() + map.value_size() + 64),
+            MapType::Hash | MapType::LpmTrie => u64::from(map.key_size() + map.value_size() + 64),
             // The entries of a ring buffer are bytes.
             MapType::RingBuf => 1,
             _ => u64::from(map.value_size()),
@@ -310,6 +316,12 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
         rows: Array::new(&maps.steer_rows)?,
         counts: Array::new(&maps.steer_counts)?,
         buckets: Array::new(&maps.steer_buckets)?,
+        rules: RuleMaps::new(
+            &maps.steer_matchers,
+            &maps.steer_hits,
+            &maps.steer_nets,
+            &maps.steer_tunnels,
+        )?,
         hash,
         sizes,
         hz,

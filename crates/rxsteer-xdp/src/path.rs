@@ -22,7 +22,7 @@ use crate::setup::{Settings, SettingsError, Setup};
 use crate::threads::ThreadsError;
 use crate::view::Known;
 use libbpf_rs::{Link, ProgramMut};
-use rxsteer_core::{CpuSet, Policy, ThreadClass};
+use rxsteer_core::{CpuSet, ThreadClass};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -255,7 +255,7 @@ impl Path {
             // Frames already pass, and the slots name rings to which nothing was sent.
             return Ok(());
         }
-        let settings = Settings { policy: Policy::None, shadow: false, ..self.settings.clone() };
+        let settings = Settings { shadow: false, ..self.settings.without_steering() };
         self.decide_by(&settings)
     }
 

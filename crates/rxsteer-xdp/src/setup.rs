@@ -1,11 +1,13 @@
 //! The configuration of the in-kernel path: what is fixed when it is loaded, and what can change while it runs.
 
-use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, Mode};
+use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, MAX_RULES, Mode, RULE_SETS};
 use crate::compile::Rows;
+use crate::rules;
 use crate::threads::ThreadsError;
 pub use rxsteer_core::limits::{
     MAX_KERNEL_FLOW_LIMIT_BUCKETS as MAX_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE,
 };
+use rxsteer_core::matching::{Action, PacketRule};
 use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};
 use rxsteer_packet::TunnelKinds;
 use thiserror::Error;
@@ -62,6 +64,8 @@ pub struct Settings {
     pub policy: Policy,
     /// The general CPU map: the CPUs over which flows are spread, unless their RX queue has a map of its own.
     pub cpus: CpuSet,
+    /// The rules before the policy, in order.
+    pub packet_rules: Vec<PacketRule>,
     /// CPU maps of single interfaces and RX queues. If several match a queue, the most specific applies.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
     /// For policies that remember flows: how a flow is placed that no other rule places.
@@ -101,6 +105,15 @@ pub enum SettingsError {
          CPUs in all; name fewer maps or CPUs"
     )]
     TooManyMaps,
+    /// There are more rules than can be before the policy; holds their number.
+    #[error("{0} rules are too many: at most {MAX_RULES} can be before the policy")]
+    TooManyRules(usize),
+    /// The rules need more sets than there is room for; holds their number.
+    #[error(
+        "the rules need {0} different sets in their tables, and the in-kernel path has room for {RULE_SETS}; name fewer \
+         ranges of ports or networks"
+    )]
+    RuleSets(usize),
     /// The policy has one table of buckets for all RX queues; holds a queue with a CPU map.
     #[error(
         "RX queue {0} has a CPU map, but with 'balance' all RX queues share one table of buckets; leave the map out \
@@ -134,6 +147,7 @@ impl Settings {
         Settings {
             policy,
             cpus,
+            packet_rules: Vec::new(),
             rps_maps: Vec::new(),
             fallback: Fallback::default(),
             rfs_cpus: None,
@@ -161,7 +175,8 @@ impl Settings {
     /// Every CPU that the settings name.
     pub fn named_cpus(&self) -> impl Iterator<Item = CpuId> + '_ {
         let desired = self.rfs_cpus.iter().flat_map(CpuSet::iter);
-        self.mapped_cpus().chain(desired).chain(self.policy.named_cpus())
+        let of_rules = PacketRule::cpus_of(&self.packet_rules);
+        self.mapped_cpus().chain(desired).chain(self.policy.named_cpus()).chain(of_rules)
     }
 
     /// The CPUs of all maps.
@@ -198,6 +213,12 @@ impl Settings {
         {
             return Err(SettingsError::MapsAndBuckets(name.clone()));
         }
+        if self.packet_rules.len() > MAX_RULES {
+            return Err(SettingsError::TooManyRules(self.packet_rules.len()));
+        }
+        if let Err(sets) = rules::fit(&self.packet_rules) {
+            return Err(SettingsError::RuleSets(sets));
+        }
         if !Rows::new(self).fit() {
             return Err(SettingsError::TooManyMaps);
         }
@@ -217,6 +238,22 @@ impl Settings {
 
     /// Whether frames of some flows pass instead of going through a ring.
     pub(crate) fn has_passed_flows(&self) -> bool {
-        matches!(self.policy, Policy::None | Policy::Bound(_)) || self.shadow
+        let stays = matches!(self.policy, Policy::None | Policy::Bound(_));
+        let passes = |rule: &PacketRule| rule.action == Action::Pass;
+        // With rules, a frame that stays goes through the ring of its CPU.
+        (stays && self.packet_rules.is_empty())
+            || self.packet_rules.iter().any(passes)
+            || self.shadow
+    }
+
+    /// Whether the CPU of a flow may change although the settings stay: by the policy, or since packets of a flow match
+    /// different rules.
+    pub(crate) fn remember_flows(&self) -> bool {
+        self.policy.remembers_flows() || !self.packet_rules.is_empty()
+    }
+
+    /// The same settings without policy and rules: each frame stays where it is received.
+    pub(crate) fn without_steering(&self) -> Settings {
+        Settings { policy: Policy::None, packet_rules: Vec::new(), ..self.clone() }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::abi::{
     self, Array, Shared, Variable, steer_candidates, steer_counters, steer_ended,
-    steer_hash_active, steer_line, steer_sparse_slot,
+    steer_hash_active, steer_line, steer_rule_hits, steer_sparse_slot,
 };
 use crate::flows::{EndedFlows, EndedLine, FlowStatistics, Lines, LiveFlow};
 use crate::grace::Grace;
@@ -15,8 +15,10 @@ use crate::live::Counters;
 use crate::load::{LoadError, Loaded, Sizes};
 use crate::path::{Buckets, DeviceId};
 use crate::rings::SharedRings;
+use crate::rules::hits_of;
 use crate::setup::Settings;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use rxsteer_core::matching::PacketRule;
 use rxsteer_packet::SymmetricHash;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,6 +34,8 @@ pub(crate) struct Known {
     pub(crate) devices: Vec<KnownDevice>,
     /// Where buckets are, and what moved.
     pub(crate) buckets: Buckets,
+    /// The rules before the policy, each with its counter.
+    pub(crate) rules: Vec<(PacketRule, u16)>,
 }
 
 /// An attached interface with its flow tables.
@@ -51,6 +55,7 @@ impl Known {
             is_unguarded: false,
             devices: Vec::new(),
             buckets: Buckets::default(),
+            rules: Vec::new(),
         }
     }
 }
@@ -61,6 +66,7 @@ pub struct View {
     pub(crate) rings: SharedRings,
     pub(crate) lines: Lines,
     counts: Array<steer_counters>,
+    hits: Array<steer_rule_hits>,
     pub(crate) socks: Array<steer_line>,
     pub(crate) sparse: Array<steer_sparse_slot>,
     pub(crate) hash_actives: Array<steer_hash_active>,
@@ -104,6 +110,7 @@ impl View {
             rings: loaded.rings.clone(),
             lines: Lines::of(&loaded.skel)?,
             counts: Array::new(&maps.steer_counts)?,
+            hits: Array::new(&maps.steer_hits)?,
             socks: Array::new(&maps.steer_socks)?,
             sparse: Array::new(&maps.steer_sparse)?,
             hash_actives: Array::new(&maps.steer_hash_actives)?,
@@ -143,6 +150,14 @@ impl View {
     #[must_use]
     pub fn buckets(&self) -> Buckets {
         self.known.get().buckets.clone()
+    }
+
+    /// The rules before the policy, and how many packets each matched since it was set.
+    #[must_use]
+    pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        let of =
+            |(rule, counter): &(PacketRule, u16)| (rule.clone(), hits_of(&self.hits, *counter));
+        self.known.get().rules.iter().map(of).collect()
     }
 
     /// Every flow that is counted.

@@ -139,7 +139,7 @@ impl Subject for InKernel {
 
     fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
         let Packet { rx_cpu, queue, device, now, .. } = *packet;
-        let asked = Asked { rx_cpu, queue, device, now, has_metadata: true };
+        let asked = Asked { rx_cpu, queue, device: device.into(), now, has_metadata: true };
         let frame = &self.frames[&packet.hash];
         let before = self.last_packet(table, packet.hash);
         let decided = self.policy.receive(&asked, frame);

@@ -5,6 +5,8 @@
 
 #include "steer_hash.h"
 
+#define STEER_GLOBAL static __attribute__((noinline))
+
 #define STEER_REPEAT(count, function, context)                              \
 	do {                                                                \
 		for (__u32 shim_step = 0; shim_step < (count); shim_step++) \

@@ -217,6 +217,7 @@ struct native_rules {
 	__u16 map[STEER_MAP_ENTRIES];
 	struct steer_row rows[MAX_ROWS];
 	__u8 cpu[STEER_MAX_CPUS];
+	struct steer_action actions[STEER_MAX_RULES];
 };
 
 static void add_members(struct steer_config *config, __u32 first, __u32 len, __u32 number)
@@ -255,6 +256,7 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 	config->first_bucket = rules->first_bucket;
 	memcpy(config->map, rules->map, sizeof(config->map));
 	memcpy(config->cpu, rules->cpu, sizeof(config->cpu));
+	memcpy(config->action, rules->actions, sizeof(config->action));
 	memcpy(policy->rows, rules->rows, sizeof(rules->rows));
 	memset(config->members, 0, sizeof(config->members));
 	add_members(config, 0, rules->map_len, 0);
@@ -321,7 +323,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	dest = (struct steer_dest){
 		.cpu = target.cpu,
 		.generation = steer_generation_of(config, target.cpu),
-		.passes = target.by == STEER_BY_LOCAL && !config->local_by_ring,
+		.passes = steer_passes(config, &target),
 	};
 	/* steer_unguarded.h. */
 	is_unguarded = config->unguarded &&
@@ -330,7 +332,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	is_known = config->simple && !needs_metadata &&
 		   slot->packed == steer_slot_word(&dest, STEER_HYSTERESIS, arrival->rx_cpu);
 	if (!is_unguarded && !(policy->has_previous && steer_previous_holds(&policy->previous, arrival, &dest)))
-		dest = steer_allowed(config, slot, &target);
+		dest = steer_allowed(config, slot, &target, arrival->rx_cpu);
 	*decision = (struct native_decision){
 		.target = target.cpu,
 		.by = target.by,
@@ -340,11 +342,11 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	};
 	if (dest.passes) {
 		if (!is_unguarded)
-			slot->packed = 0;
+			slot->packed = target.by == STEER_BY_PASS ? STEER_SLOT_PASSED : 0;
 		return;
 	}
 	decision->off_target = (dest.cpu != target.cpu || dest.generation != steer_generation_of(config, dest.cpu) ||
-				(target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
+				steer_passes(config, &target)) &&
 			       !steer_is_boundary_slot(config, arrival->hash, target);
 	ring = dest.cpu * STEER_GENERATIONS + dest.generation;
 	decision->dropped = !is_unguarded && config->flow_limit &&

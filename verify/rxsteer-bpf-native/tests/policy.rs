@@ -3,7 +3,7 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::abi::{
-    STEER_BY_BOUND, STEER_BY_HASH, STEER_BY_LOCAL, STEER_BY_RFS, STEER_BY_SLOT,
+    STEER_BY_BOUND, STEER_BY_HASH, STEER_BY_LOCAL, STEER_BY_MATCH, STEER_BY_RFS, STEER_BY_SLOT,
 };
 use rxsteer_bpf_native::check::{Kind, Scenario, Seen, World};
 use rxsteer_bpf_native::policy::NativePolicy;
@@ -115,6 +115,18 @@ fn rfs_and_sparse_and_balance() {
             && seen.by(STEER_BY_SLOT) > 10_000
             && seen.by(STEER_BY_RFS) > 50_000
             && seen.bucket_moves > 30_000,
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn rules_before_the_policy() {
+    let seen = run(Kind::Matched);
+    assert!(
+        seen.by(STEER_BY_MATCH) > 500_000
+            && seen.by(STEER_BY_HASH) > 50_000
+            && seen.by(STEER_BY_SLOT) > 1_000
+            && seen.deferred > 100_000,
         "{seen:?}"
     );
 }

@@ -103,7 +103,7 @@ fn explain_flow(
     );
     let setup = Setup::new(args, steer, queues)?;
     let hash = setup.hasher.hash(&key);
-    let rule = facts_of(&key).map_or(0, |facts| setup.rule_of(&facts));
+    let rule = Facts::of_flow(&key).map_or(0, |facts| setup.rule_of(&facts));
     let packet = Arrival { hash, rx_queue: args.rx_queue, rule, ..Arrival::default() };
     Ok(setup.explain(&packet, key, None, None, 0))
 }
@@ -168,20 +168,6 @@ fn explain_frame(
             anyhow::bail!("{} has {seen} frames{end}; there is no frame {number}", args.what);
         }
     }
-}
-
-/// What is known of a flow that was typed in: it has no VLAN, no code point and no tunnel.
-fn facts_of(key: &FlowKey) -> Option<Facts> {
-    let has_ports = key.src_port != 0 || key.dst_port != 0;
-    Some(Facts {
-        source: key.src_addr()?,
-        destination: key.dst_addr()?,
-        protocol: key.protocol,
-        ports: has_ports.then_some([key.src_port, key.dst_port]),
-        vlan: None,
-        dscp: 0,
-        tunnel: None,
-    })
 }
 
 /// The policy with everything needed for decisions.

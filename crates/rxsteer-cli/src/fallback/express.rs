@@ -47,6 +47,10 @@ pub(crate) fn expressed(
         "the kernel moves no flow by load: flows go by their hash, and CPUs stay unevenly busy",
     );
     differs(
+        asked.live.rules.rules().is_some_and(|rules| !rules.is_empty()),
+        "the rules are left out: the kernel's own steering has none",
+    );
+    differs(
         policy.is_rfs() && steering.fallback == Some(Fallback::Local),
         "else=local is left out: flows without a desired CPU are spread by RPS",
     );

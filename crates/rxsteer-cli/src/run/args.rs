@@ -5,11 +5,11 @@ use crate::events_out::EventsArg;
 use crate::listen::Listen;
 use crate::record_args::RunRecordArgs;
 use crate::settings_file;
-use crate::steer_args::{FlowSettings, TunnelKeys};
+use crate::steer_args::{FlowSettings, TunnelKeys, note_covered};
 use crate::words::whole;
 use clap::{Args, ValueEnum, ValueHint};
 use rxsteer_settings::words;
-use rxsteer_settings::{Options, Steering, Tables, Text, names, read, switch};
+use rxsteer_settings::{Options, Rules, Steering, Tables, Text, names, read, switch};
 use rxsteer_status::protocol::MAX_FLOWS;
 use rxsteer_user::core::limits::{MAX_KERNEL_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE};
 use rxsteer_user::core::{ThreadClass, ThreadClassError};
@@ -29,6 +29,7 @@ use std::time::Duration;
     rxsteer run eth0 eth1 --policy bound:eth0:0=1,eth1:0=2\n  \
     rxsteer run eth0 --policy rps --rps-map eth0:0=0-3 --rps-map eth0:1=4-7\n  \
     rxsteer run eth0 --policy rfs --else local\n  \
+    rxsteer run eth0 --rule 'tcp dst-port 22 -> local' --rule 'vlan 7 -> 2-3'\n  \
     rxsteer run eth0 --shadow --duration 1m   what would it do?\n  \
     rxsteer run wg0 --fallback                the kernel's own steering where XDP can't\n  \
     rxsteer run eth0 --threads nice:-10       no real-time threads\n  \
@@ -91,22 +92,12 @@ pub(crate) struct RunArgs {
     #[command(flatten, next_help_heading = "Steering")]
     pub(crate) options: Options<RunSettings>,
 
-    /// Not in the kernel: refused with the reason
-    #[arg(long, hide = true, value_parser = no_rules)]
-    pub(crate) rule: Vec<std::convert::Infallible>,
-
     /// Settings from a TOML file; options override it
     ///
     /// The file can have all settings of this part. Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size =
     /// 512, flow-limit = true, else = "local", rps-map = { "eth0:0" = "0-3" }. On SIGHUP rxsteer reads it again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
-}
-
-/// Refuses rules.
-fn no_rules(_text: &str) -> Result<std::convert::Infallible, String> {
-    Err("rxsteer run has no rules before the policy yet; rxsteer live and rxsteer replay have them"
-        .to_owned())
 }
 
 /// All settings, as far as they are given.
@@ -124,6 +115,9 @@ pub(crate) struct RunSettings {
 pub(crate) struct LiveSettings {
     #[command(flatten)]
     pub(crate) steering: Steering<MAX_KERNEL_FLOW_LIMIT_BUCKETS>,
+
+    #[command(flatten)]
+    pub(crate) rules: Rules,
 
     /// Frames that may wait for one CPU: 8 to 16384, 2048 by default
     #[arg(long, value_name = "FRAMES", value_parser = whole::<u32, { MIN_QUEUE_SIZE as u64 }, { MAX_QUEUE_SIZE as u64 }>)]
@@ -183,6 +177,7 @@ impl RunArgs {
         if self.to_kernel && settings.fixed.mode() == ModeChoice::Auto {
             settings.fixed.mode = Some(ModeChoice::Native);
         }
+        note_covered(&settings.live.rules);
         Ok(settings)
     }
 }
@@ -291,9 +286,10 @@ pub(crate) struct StatusArgs {
     rxsteer set eth0 policy=sparse:loops=2 cpus=0-3\n  \
     rxsteer set --socket /run/rxsteer/4711.sock queue-size=512 flow-limit=on\n  \
     rxsteer set rps-map=eth0:0=0-3 rps-map=eth0:1=4-7\n  \
+    rxsteer set 'rule=tcp dst-port 22 -> local' 'rule=udp -> 2-3'\n  \
     rxsteer set shadow=off threads=fifo:1\n\n\
     Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (again and again; those given \
-    replace all there were) or rps-map=none, else=hash|local, rfs-cpus=LIST|all, queue-size=FRAMES, \
+    replace all there were) or rps-map=none, rule=MATCH->ACTION (likewise) or rule=none, else=hash|local, rfs-cpus=LIST|all, queue-size=FRAMES, \
     flow-limit=on|off|BUCKETS, threads=fifo:N|nice:N|other, shadow=on|off.\n\n\
     Exit status: 0 changed; 1 the change is still pending; 2 refused, or withdrawn because it took longer than five \
     seconds: nothing has changed.")]

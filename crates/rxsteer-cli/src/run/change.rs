@@ -1,6 +1,7 @@
 //! Settings of a running instance, and changes of them. A change is read as a whole, and is refused as a whole.
 
 use super::args::LiveSettings;
+use rxsteer_user::core::matching::PacketRule;
 use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_xdp::Settings;
 
@@ -15,6 +16,7 @@ impl LiveSettings {
         if let Some(cpus) = &steering.cpus {
             settings.cpus = cpus.cpus(Some(host.online.clone()));
         }
+        settings.packet_rules = self.rules.rules().unwrap_or(settings.packet_rules);
         settings.rps_maps = steering.rps_maps().unwrap_or(settings.rps_maps);
         settings.fallback = steering.fallback.unwrap_or(settings.fallback);
         settings.rfs_cpus = steering.rfs_cpus().unwrap_or(settings.rfs_cpus);
@@ -28,6 +30,9 @@ impl LiveSettings {
         if steering.rps_map.is_some() {
             let maps = settings.rps_maps.iter().flat_map(|(_, map)| map.iter());
             host.check(maps, "rps-map")?;
+        }
+        if self.rules.rule.is_some() {
+            host.check(PacketRule::cpus_of(&settings.packet_rules), "rule")?;
         }
         if steering.rfs_cpus.is_some() {
             host.check(settings.rfs_cpus.iter().flat_map(CpuSet::iter), "rfs-cpus")?;
@@ -127,6 +132,21 @@ mod tests {
             (shown(&reset).len(), reset.rfs_cpus, reset.fallback),
             (0, None, Fallback::Hash)
         );
+    }
+
+    #[test]
+    fn rules_are_replaced_as_a_whole() {
+        let shown = |settings: &Settings| {
+            settings.packet_rules.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let after = changed(&["rule=tcp dst-port 22 -> local", "rule = udp → 1-2"]).unwrap();
+        assert_eq!(shown(&after), ["tcp dst-port 22 → local", "udp → 1-2"]);
+        let onto =
+            |texts: &[&str]| LiveSettings::parse(texts).unwrap().onto(&after, &host()).unwrap();
+        assert_eq!(shown(&onto(&["policy=rfs"])), shown(&after), "what is not named stays");
+        assert_eq!(shown(&onto(&["rule=esp -> 3"])), ["esp → 3"]);
+        assert!(shown(&onto(&["rule=none"])).is_empty());
+        assert!(changed(&["rule=tcp -> 5"]).unwrap_err().contains("rule: CPU 5 is offline"));
     }
 
     #[test]

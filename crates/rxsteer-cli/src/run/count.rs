@@ -2,10 +2,10 @@
 
 use super::datapath::{Counted, DatapathView};
 use super::flows;
-use super::instance::Shown;
+use super::instance::{Shown, rules_shown};
 use rxsteer_status::{
     BalanceShown, BucketsShown, Command, Counts, CpuStatus, Delay, FlowStatisticsShown,
-    InterfaceStatus, MoveShown, RxShown, Status, ThreadShown,
+    InterfaceStatus, MoveShown, RxShown, SettingsShown, Status, ThreadShown,
 };
 use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
@@ -117,7 +117,10 @@ pub(crate) fn status<D: Copy + PartialEq>(
         running_ns: instance.begun.elapsed().as_nanos() as u64,
         memory_bytes: instance.memory_bytes,
         policy: instance.settings.policy.to_string(),
-        settings: instance.settings_shown.clone(),
+        settings: SettingsShown {
+            rules: rules_shown(view.rule_hits()),
+            ..instance.settings_shown.clone()
+        },
         changing: instance.changing,
         guarded: instance.guarded,
         threads_problem: instance.threads_problem.clone(),

@@ -3,6 +3,7 @@
 
 use super::summaries::Lately;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
+use rxsteer_user::core::matching::PacketRule;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{
     Buckets, CpuCounts, DeviceId, FlowExplained, FlowStatistics, LinkState, LiveFlow, Mode, Path,
@@ -60,6 +61,8 @@ pub(crate) trait Datapath: Sized + 'static {
     fn is_drained(&mut self) -> bool;
     /// What each CPU received from an interface, also right after the interface was detached.
     fn received(&self, device: Self::Device) -> Vec<(CpuId, RxCounts)>;
+    /// The rules before the policy that hold now, and how many packets each matched since it was set.
+    fn rule_hits(&self) -> Vec<(PacketRule, u64)>;
     /// What each CPU did until now, for events. The last lost frames may be missing.
     fn lately(&self) -> BTreeMap<u16, Lately>;
 }
@@ -71,6 +74,8 @@ pub(crate) trait DatapathView<D>: Send + 'static {
     fn counted(&self) -> Counted<D>;
     /// Where buckets are, and what moved by load.
     fn buckets(&self) -> Buckets;
+    /// As [`Datapath::rule_hits`].
+    fn rule_hits(&self) -> Vec<(PacketRule, u64)>;
     /// Where a flow is, and why.
     fn explain(&self, key: &FlowKey) -> FlowExplained;
     /// Every flow that is counted.
@@ -154,6 +159,10 @@ impl Datapath for Path {
         Path::received(self, device)
     }
 
+    fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        Path::rule_hits(self)
+    }
+
     fn lately(&self) -> BTreeMap<u16, Lately> {
         let counters = self.counters();
         let mut cpus: BTreeMap<u16, Lately> = BTreeMap::new();
@@ -192,6 +201,10 @@ impl DatapathView<DeviceId> for View {
 
     fn buckets(&self) -> Buckets {
         View::buckets(self)
+    }
+
+    fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        View::rule_hits(self)
     }
 
     fn explain(&self, key: &FlowKey) -> FlowExplained {

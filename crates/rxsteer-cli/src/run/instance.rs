@@ -14,7 +14,10 @@ use super::queue_names;
 use super::reload::changes;
 use rxsteer_host::{Host, Link, Pattern};
 use rxsteer_status::protocol::{Answer, Changed};
-use rxsteer_status::{Event, EventKind, EventLog, Happened, RxShown, SettingsShown, State};
+use rxsteer_status::{
+    Event, EventKind, EventLog, Happened, RuleShown, RxShown, SettingsShown, State,
+};
+use rxsteer_user::core::matching::PacketRule;
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use rxsteer_user::packet::TunnelKinds;
 use rxsteer_xdp::{Latest, Settings};
@@ -355,6 +358,7 @@ impl<P: Datapath> Instance<P> {
         let Settings {
             policy,
             cpus,
+            packet_rules: _,
             rps_maps,
             fallback,
             rfs_cpus,
@@ -366,7 +370,7 @@ impl<P: Datapath> Instance<P> {
             without_guard,
         } = &self.settings;
         SettingsShown {
-            rules: vec![],
+            rules: rules_shown(self.path.rule_hits()),
             policy: policy.to_string(),
             mode: self.path.mode().to_string(),
             cpus: cpus.to_string(),
@@ -387,6 +391,12 @@ impl<P: Datapath> Instance<P> {
             order_guard: !without_guard,
         }
     }
+}
+
+/// Rules before the policy with the packets that each matched, as the status shows them.
+pub(super) fn rules_shown(hits: Vec<(PacketRule, u64)>) -> Vec<RuleShown> {
+    let shown = |(rule, packets): (PacketRule, u64)| RuleShown { rule: rule.to_string(), packets };
+    hits.into_iter().map(shown).collect()
 }
 
 /// The CPUs that are in `all` and not in `but`.

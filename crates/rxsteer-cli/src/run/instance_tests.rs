@@ -98,6 +98,10 @@ impl Datapath for Mock {
     fn received(&self, _device: u32) -> Vec<(CpuId, RxCounts)> {
         Vec::new()
     }
+    fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        let applied = self.applied.last().map(|settings| &settings.packet_rules);
+        applied.into_iter().flatten().map(|rule| (rule.clone(), 0)).collect()
+    }
     fn lately(&self) -> BTreeMap<u16, Lately> {
         BTreeMap::new()
     }
@@ -122,6 +126,9 @@ impl DatapathView<u32> for MockView {
     }
     fn buckets(&self) -> rxsteer_xdp::Buckets {
         rxsteer_xdp::Buckets::default()
+    }
+    fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        Vec::new()
     }
     fn explain(&self, _key: &FlowKey) -> FlowExplained {
         FlowExplained { decisions: Vec::new(), flows: Vec::new() }

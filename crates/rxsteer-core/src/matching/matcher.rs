@@ -6,11 +6,12 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::ops::RangeInclusive;
 
 /// A set of rules, a bit for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Set([u64; MAX_RULES / 64]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Set(pub(super) [u64; MAX_RULES / 64]);
 
 impl Set {
     const NONE: Set = Set([0; MAX_RULES / 64]);
@@ -42,9 +43,9 @@ impl Set {
 
 /// Values of a field, sorted, each with its rules; other values have `rest`.
 #[derive(Debug)]
-struct Values<K> {
-    sets: Box<[(K, Set)]>,
-    rest: Set,
+pub(super) struct Values<K> {
+    pub(super) sets: Box<[(K, Set)]>,
+    pub(super) rest: Set,
 }
 
 impl<K: Copy + Ord> Values<K> {
@@ -62,7 +63,7 @@ impl<K: Copy + Ord> Values<K> {
     }
 
     #[inline(always)]
-    fn find(&self, value: Option<K>) -> Set {
+    pub(super) fn find(&self, value: Option<K>) -> Set {
         let index = value.and_then(|of| self.sets.binary_search_by_key(&of, |(key, _)| *key).ok());
         index.map_or(self.rest, |index| self.sets[index].1)
     }
@@ -70,10 +71,10 @@ impl<K: Copy + Ord> Values<K> {
 
 /// Ranges of ports: from each start to the next one, the rules are the same.
 #[derive(Debug)]
-struct Ports {
+pub(super) struct Ports {
     side: Side,
     ranges: Box<[(u16, Set)]>,
-    rest: Set,
+    pub(super) rest: Set,
 }
 
 impl Ports {
@@ -103,6 +104,15 @@ impl Ports {
         })
     }
 
+    /// Calls `each` with each range of ports and its rules, in ascending order.
+    pub(super) fn each_range(&self, mut each: impl FnMut(RangeInclusive<usize>, Set)) {
+        let starts = self.ranges.iter().map(|(start, _)| usize::from(*start));
+        let ends = starts.skip(1).map(|next| next - 1).chain([usize::from(u16::MAX)]);
+        for ((start, set), end) in self.ranges.iter().zip(ends) {
+            each(usize::from(*start)..=end, *set);
+        }
+    }
+
     #[inline(always)]
     fn of_port(&self, port: u16) -> Set {
         // The first range starts at 0.
@@ -127,11 +137,11 @@ type ByLength<K> = Box<[OfLength<K>]>;
 
 /// Networks by length, longest first: the longest one that an address is in has the rules of all that contain it.
 #[derive(Debug)]
-struct Nets {
+pub(super) struct Nets {
     side: Side,
     v4: ByLength<u32>,
     v6: ByLength<u128>,
-    rest: Set,
+    pub(super) rest: Set,
 }
 
 impl Nets {
@@ -160,6 +170,36 @@ impl Nets {
             v6: by_length(all.iter().filter_map(v6).collect()),
             rest: Set::of(rules, |rule| required(rule).is_none()),
         })
+    }
+
+    /// The networks of all rules.
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
+        let v4 = self.v4.iter().flat_map(|(length, nets)| {
+            nets.iter().map(|(net, _)| Prefix {
+                address: Ipv4Addr::from_bits(*net).into(),
+                length: *length,
+            })
+        });
+        let v6 = self.v6.iter().flat_map(|(length, nets)| {
+            nets.iter().map(|(net, _)| Prefix {
+                address: Ipv6Addr::from_bits(*net).into(),
+                length: *length,
+            })
+        });
+        v4.chain(v6)
+    }
+
+    /// The rules of all addresses of a network that has no smaller network of a rule inside, or of those outside them.
+    pub(super) fn of_prefix(&self, prefix: &Prefix) -> Set {
+        let found = match prefix.address {
+            IpAddr::V4(address) => longest_up_to(&self.v4, prefix.length, |length| {
+                address.to_bits() & u32::MAX.checked_shl(32 - length).unwrap_or(0)
+            }),
+            IpAddr::V6(address) => longest_up_to(&self.v6, prefix.length, |length| {
+                address.to_bits() & u128::MAX.checked_shl(128 - length).unwrap_or(0)
+            }),
+        };
+        found.unwrap_or(self.rest)
     }
 
     #[inline(always)]
@@ -192,6 +232,16 @@ fn by_length<K: Copy + Ord>(mut all: Vec<(u8, K, Set)>) -> ByLength<K> {
     lengths.map(|of| (of[0].0, of.iter().map(|(_, key, set)| (*key, *set)).collect())).collect()
 }
 
+/// The same among networks with at most `most` leading bits.
+fn longest_up_to<K: Copy + Ord>(
+    nets: &[OfLength<K>],
+    most: u8,
+    masked: impl Fn(u32) -> K,
+) -> Option<Set> {
+    let first = nets.iter().position(|(length, _)| *length <= most)?;
+    longest(&nets[first..], masked)
+}
+
 /// The set of the longest network; `masked` cuts the address to a length.
 #[inline(always)]
 fn longest<K: Copy + Ord>(nets: &[OfLength<K>], masked: impl Fn(u32) -> K) -> Option<Set> {
@@ -205,14 +255,14 @@ fn longest<K: Copy + Ord>(nets: &[OfLength<K>], masked: impl Fn(u32) -> K) -> Op
 #[derive(Debug)]
 pub struct Matcher {
     rules: Box<[PacketRule]>,
-    all: Set,
-    versions: Option<Values<u8>>,
-    protocols: Option<Values<u8>>,
-    nets: [Option<Nets>; 3],
-    ports: [Option<Ports>; 3],
-    vlans: Option<Values<u16>>,
-    dscps: Option<Values<u8>>,
-    tunnels: Option<Values<(u8, u32)>>,
+    pub(super) all: Set,
+    pub(super) versions: Option<Values<u8>>,
+    pub(super) protocols: Option<Values<u8>>,
+    pub(super) nets: [Option<Nets>; 3],
+    pub(super) ports: [Option<Ports>; 3],
+    pub(super) vlans: Option<Values<u16>>,
+    pub(super) dscps: Option<Values<u8>>,
+    pub(super) tunnels: Option<Values<(u8, u32)>>,
     /// For each producer, the packets that each rule matched. Each producer writes only its own.
     hits: Box<[AtomicU64]>,
 }

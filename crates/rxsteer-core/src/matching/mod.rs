@@ -13,14 +13,17 @@
 //! rules every policy remembers flows, and the order guard ([`crate::order`]) applies to all packets.
 
 mod matcher;
+mod tables;
 mod targets;
 mod text;
 
 pub use matcher::Matcher;
+pub use tables::{End, Ends, NO_VLAN, Tables, Tunnels};
 pub(crate) use targets::Targets;
 pub use text::RuleError;
 
 use crate::cpu::{CpuId, CpuSet};
+use crate::flow::FlowKey;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -118,6 +121,24 @@ pub struct Facts {
     pub tunnel: Option<(TunnelNumber, u32)>,
 }
 
+impl Facts {
+    /// What is known of the packets of a flow: not its VLAN, and no code point or tunnel. `None` for a key without
+    /// addresses.
+    #[must_use]
+    pub fn of_flow(key: &FlowKey) -> Option<Facts> {
+        let has_ports = key.src_port != 0 || key.dst_port != 0;
+        Some(Facts {
+            source: key.src_addr()?,
+            destination: key.dst_addr()?,
+            protocol: key.protocol,
+            ports: has_ports.then_some([key.src_port, key.dst_port]),
+            vlan: None,
+            dscp: 0,
+            tunnel: None,
+        })
+    }
+}
+
 impl Prefix {
     /// Whether an address is in the network.
     #[must_use]
@@ -139,6 +160,17 @@ impl Prefix {
     /// Whether all addresses of `other` are in the network.
     fn covers(&self, other: &Prefix) -> bool {
         self.length <= other.length && self.contains(other.address)
+    }
+}
+
+impl Action {
+    /// The CPUs that the action names.
+    pub fn cpus(&self) -> impl Iterator<Item = CpuId> + Clone + '_ {
+        let cpus = match self {
+            Action::Cpus(cpus) => cpus.as_slice(),
+            Action::Local | Action::Pass => &[],
+        };
+        cpus.iter().copied()
     }
 }
 
@@ -206,13 +238,7 @@ impl PacketRule {
 
     /// The CPUs that the actions of rules name.
     pub fn cpus_of(rules: &[PacketRule]) -> impl Iterator<Item = CpuId> + Clone + '_ {
-        rules
-            .iter()
-            .flat_map(|rule| match &rule.action {
-                Action::Cpus(cpus) => cpus.as_slice(),
-                Action::Local | Action::Pass => &[],
-            })
-            .copied()
+        rules.iter().flat_map(|rule| rule.action.cpus())
     }
 
     /// For each rule that can never match, its index and that of an earlier one that matches all its packets.

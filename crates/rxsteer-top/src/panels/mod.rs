@@ -35,8 +35,8 @@ const TALL: u16 = 34;
 const HEADER_LINES: u16 = 4;
 /// Title and two lines.
 const SHORT_MIDDLE: u16 = 3;
-/// Title, heading, five rules.
-const TALL_MIDDLE: u16 = 7;
+/// Title, heading, six rules.
+const TALL_MIDDLE: u16 = 8;
 
 /// Where the panels are; those that are not shown have no lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,6 +16,7 @@
 #include "steer_world.h"
 #include "steer_checksum.h"
 #include "steer_flows.h"
+#include "steer_match.h"
 #include "steer_guarded.h"
 #include "steer_unguarded.h"
 #include "steer_arrive.h"
@@ -69,7 +70,7 @@ static __always_inline void steer_count_target(struct steer_counters *counters, 
 
 static __always_inline int steer_frame(struct xdp_md *ctx)
 {
-	__u32 rx_cpu, ifindex, queue, number, index, rules, hash, cpu, flags, is_partial = 0;
+	__u32 rx_cpu, ifindex, queue, number, index, rules, hash, cpu, flags, options, is_partial = 0;
 	const struct steer_device *device;
 	const struct steer_config *config;
 	struct steer_running *running;
@@ -82,10 +83,10 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	int verdict;
 
 	/* The hash is computed first, since everything else depends on it. */
-	hash = steer_parse(ctx, steer_parse_options, steer_hash_key(), &packet);
+	options = steer_parse_options | (READ_ONCE(steer_rule_options) & STEER_NUMBERS);
+	hash = steer_parse(ctx, options, steer_hash_key(), &packet);
 	rx_cpu = STEER_RX_CPU();
 	ifindex = STEER_IFINDEX(ctx);
-	packet.ifindex = ifindex;
 	device = &steer_devices[ifindex & (STEER_MAX_DEVICES - 1)];
 	/* Without this, the compiler computes the address again for each access. */
 	asm volatile("" : "+r"(device));
@@ -151,6 +152,9 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		cpu = rx_cpu;
 		goto count;
 	}
+	arrival.rule = 0;
+	if (__builtin_expect(config->rules != 0, 0))
+		arrival.rule = steer_matching(ctx, &packet, rules, rx_cpu);
 	target = steer_target(config, &arrival);
 	cpu = target.cpu;
 	steer_count_target(counters, hash, target);
@@ -179,7 +183,7 @@ count:
 			.counters = counters,
 			.cpu = cpu,
 			.now = (__u32)arrival.now,
-			.hash = hash,
+			.ifindex = ifindex,
 			.bytes = bytes,
 		};
 

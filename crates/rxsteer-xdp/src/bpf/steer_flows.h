@@ -37,8 +37,9 @@ struct steer_counted {
 	struct steer_counters *counters;
 	__u32 cpu;
 	__u32 now;
-	__u32 hash;
-	__u64 bytes;
+	/* The interface that received the packet. */
+	__u32 ifindex;
+	__u32 bytes;
 };
 
 static __always_inline void steer_key_of(const struct steer_packet *packet, struct steer_flow_key *key)
@@ -156,7 +157,7 @@ static __always_inline void steer_flow_ends(const struct steer_slot *slot, const
 	__builtin_memcpy(&ended->slot, slot, sizeof(ended->slot));
 	__builtin_memcpy(&ended->flow, flow, sizeof(ended->flow));
 	ended->line = index;
-	ended->ifindex = counted->packet->ifindex;
+	ended->ifindex = counted->ifindex;
 	bpf_ringbuf_submit(ended, STEER_NO_WAKEUP);
 }
 
@@ -167,7 +168,7 @@ static __always_inline __u32 steer_line_at(__u32 index, const struct steer_count
 
 	/* Other bits of the hash select the second set, so that flows that share the first set are spread. */
 	if (i >= STEER_WAYS)
-		index = (index & ~below) | steer_hash_32(counted->hash, steer_flow_log);
+		index = (index & ~below) | steer_hash_32(counted->packet->hash, steer_flow_log);
 	return index ^ (i & (STEER_WAYS - 1));
 }
 

@@ -26,7 +26,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	slot = steer_slot_at(work->slot);
 	if (!counters || !slot)
 		return XDP_ABORTED;
-	dest = steer_allowed(config, slot, &work->target);
+	dest = steer_allowed(config, slot, &work->target, work->rx_cpu);
 	steer_report_dest(&dest);
 	work->cpu = dest.cpu;
 	if (config->shadow) {
@@ -45,13 +45,13 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		return steer_pass(counters);
 	}
 	if (dest.passes) {
-		slot->packed = 0;
+		slot->packed = work->target.by == STEER_BY_PASS ? STEER_SLOT_PASSED : 0;
 		return steer_pass(counters);
 	}
 	if (dest.cpu != work->target.cpu)
 		counters->deferred++;
 	if ((dest.cpu != work->target.cpu || dest.generation != steer_generation_of(config, dest.cpu) ||
-	     (work->target.by == STEER_BY_LOCAL && !config->local_by_ring)) &&
+	     steer_passes(config, &work->target)) &&
 	    !steer_is_boundary_slot(config, work->hash, work->target))
 		counters->off_target++;
 	return steer_send(ctx, work, config, counters, slot, &dest);
@@ -72,10 +72,10 @@ static __always_inline int steer_as_before(struct xdp_md *ctx, const struct stee
 
 	if (!config->simple)
 		return -1;
-	dest.passes = target.by == STEER_BY_LOCAL && !config->local_by_ring;
+	dest.passes = steer_passes(config, &target);
 	steer_report_dest(&dest);
 	if (dest.passes)
-		return slot->packed ? -1 : steer_pass(counters);
+		return slot->packed == (target.by == STEER_BY_PASS ? STEER_SLOT_PASSED : 0) ? steer_pass(counters) : -1;
 	if (slot->packed != steer_slot_word(&dest, STEER_HYSTERESIS, rx_cpu))
 		return -1;
 	verdict = steer_send_on(ctx, &dest, rx_cpu, &seq);

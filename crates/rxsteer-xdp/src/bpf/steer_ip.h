@@ -105,36 +105,50 @@ static __always_inline __u32 steer_at_extension(struct steer_walk *walk)
 	return STEER_AT_EXTENSION;
 }
 
-/* The number of the tunnel that the packet belongs to, if it is of a kind that the options name; otherwise 0. What is
- * a tunnel, and what is not, stands in rxsteer-packet/src/tunnel_id.rs. `has_header`: the packet contains its whole UDP
+/* The number of the tunnel that the packet belongs to, and its kind, of enum steer_options; kind 0: none. What is a
+ * tunnel, and what is not, stands in rxsteer-packet/src/tunnel_id.rs. `has_header`: the packet contains its whole UDP
  * header. */
-static __always_inline __u32 steer_tunnel_number(struct steer_walk *walk, __u32 ports, __u32 has_header)
+static __always_inline __u32 steer_tunnel_number(struct steer_walk *walk, __u32 ports, __u32 has_header, __u32 *kind)
 {
-	__u32 header[2], kind;
+	__u32 header[2];
 
+	*kind = 0;
 	if (walk->protocol == STEER_ESP || walk->protocol == STEER_L2TP) {
-		kind = walk->protocol == STEER_ESP ? STEER_KEY_ESP : STEER_KEY_L2TP;
-		if (!(walk->options & kind) || STEER_READ(walk, walk->offset, header, 4))
+		if (STEER_READ(walk, walk->offset, header, 4) || !header[0])
 			return 0;
+		*kind = walk->protocol == STEER_ESP ? STEER_KEY_ESP : STEER_KEY_L2TP;
 		return __builtin_bswap32(header[0]);
 	}
-	if (walk->protocol != STEER_UDP || !has_header)
+	/* All others have 8 bytes and more behind the UDP header. */
+	if (walk->protocol != STEER_UDP || !has_header || STEER_READ(walk, walk->offset + 8, header, 8))
 		return 0;
-	kind = steer_kind_of_ports(ports) & walk->options;
-	/* All of them have 8 bytes and more behind the UDP header. */
-	if (!kind || STEER_READ(walk, walk->offset + 8, header, 8))
-		return 0;
-	switch (kind) {
+	switch (steer_kind_of_ports(ports)) {
 	case STEER_KEY_ESP:
+		*kind = header[0] ? STEER_KEY_ESP : 0;
 		return __builtin_bswap32(header[0]);
 	case STEER_KEY_GTP:
 		/* Version 1; a G-PDU or an end marker. */
-		return (header[0] & 0xf0) == 0x30 && (header[0] >> 8 & 0xff) >= 254 ? __builtin_bswap32(header[1]) : 0;
+		if ((header[0] & 0xf0) == 0x30 && (header[0] >> 8 & 0xff) >= 254 && header[1])
+			*kind = STEER_KEY_GTP;
+		return __builtin_bswap32(header[1]);
 	case STEER_KEY_L2TP:
 		/* Data of version 3. */
-		return (header[0] & 0x0f80) == 0x0300 ? __builtin_bswap32(header[1]) : 0;
+		if ((header[0] & 0x0f80) == 0x0300 && header[1])
+			*kind = STEER_KEY_L2TP;
+		return __builtin_bswap32(header[1]);
 	case STEER_KEY_WIREGUARD:
-		return header[0] == 4 ? header[1] : 0;
+		if (header[0] == 4 && header[1])
+			*kind = STEER_KEY_WIREGUARD;
+		return header[1];
+	case STEER_KIND_VXLAN:
+		if (header[0] & 0x08)
+			*kind = STEER_KIND_VXLAN;
+		return __builtin_bswap32(header[1]) >> 8;
+	case STEER_KIND_GENEVE:
+		/* Version 0, and not a control packet. */
+		if (!(header[0] & 0x80c0))
+			*kind = STEER_KIND_VXLAN;
+		return __builtin_bswap32(header[1]) >> 8;
 	}
 	return 0;
 }
@@ -143,7 +157,7 @@ static __always_inline __u32 steer_tunnel_number(struct steer_walk *walk, __u32 
  * truncated header is not used, even if its ports are complete. */
 static __always_inline __u32 steer_at_transport(struct steer_walk *walk, int reached)
 {
-	__u32 length = 0, ports = walk->zero, tcp_flags = walk->zero, number;
+	__u32 length = 0, ports = walk->zero, tcp_flags = walk->zero, found = walk->zero, number, kind;
 	__u8 protocol = walk->protocol;
 
 	if (walk->taken && walk->fragment)
@@ -158,19 +172,26 @@ static __always_inline __u32 steer_at_transport(struct steer_walk *walk, int rea
 		if (STEER_READ(walk, walk->offset, &ports, 4))
 			return STEER_AT_END;
 		ports = __builtin_bswap32(ports);
+		if (!walk->fragment)
+			found = STEER_FOUND_PORTS;
 		if (protocol == STEER_TCP)
 			tcp_flags = walk->offset + 13;
 	}
 	walk->tcp_flags = tcp_flags;
+	walk->found = found;
 	walk->addresses = walk->addresses_next;
 	walk->ip_version_taken = walk->ip_version;
 	walk->rest = steer_rest(ports, protocol, walk->ip_version);
 	walk->key_rest = walk->rest;
 	/* All fragments of a datagram share a key of the fields that the later fragments also have. */
-	if (walk->options & STEER_KEYS && reached && !walk->fragment) {
-		number = steer_tunnel_number(walk, ports, length);
-		if (number)
+	if (walk->options & (STEER_KEYS | STEER_NUMBERS) && reached && !walk->fragment) {
+		number = steer_tunnel_number(walk, ports, length, &kind);
+		if (kind & walk->options & STEER_KEYS)
 			walk->key_rest = steer_rest(number, protocol, walk->ip_version);
+		if (walk->options & STEER_NUMBERS && !walk->taken) {
+			walk->tunnel = number;
+			walk->tunnel_kind = kind;
+		}
 	}
 	if (walk->fragment)
 		walk->key_rest = steer_rest(0, walk->fragment_protocol, walk->ip_version);

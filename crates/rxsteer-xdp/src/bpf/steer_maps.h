@@ -39,7 +39,6 @@ const volatile __u8 steer_flow_stats = 1;
 const volatile __u8 steer_generic = 0;
 /* The CPUMAP program's verdict: XDP_PASS, except in measurements of the path up to it. */
 const volatile __u32 steer_cpumap_verdict = 2;
-const volatile struct steer_hash_words steer_words = {};
 /* The enums that user space needs: type information contains an enum only when a variable has it. No program reads
  * this. */
 const volatile struct steer_enums {
@@ -51,11 +50,18 @@ const volatile struct steer_enums {
 	enum steer_device_flags device_flags;
 	enum steer_vlan_bits vlan_bits;
 	enum steer_slot_bits slot_bits;
+	enum steer_rule_fields rule_fields;
 } steer_enums = {};
+
+/* Written by user space before loading, read by the programs. It is no constant, since the memory that a global function
+ * gets (steer_walk) must be writable. */
+struct steer_hash_words steer_words = {};
 
 /* Written by user space, read by the programs. */
 struct steer_config steer_configs[STEER_CONFIGS] = {};
 __u32 steer_active = 0;
+/* STEER_NUMBERS if rules look at the numbers of tunnels; otherwise 0. */
+__u32 steer_rule_options = 0;
 struct steer_device steer_devices[STEER_MAX_DEVICES] = {};
 /* The ids of the two CPUMAPs, since the tracepoints also report other CPUMAPs. */
 __u32 steer_map_ids[STEER_GENERATIONS] = {};
@@ -130,6 +136,24 @@ STEER_LINES(steer_counts, struct steer_counters);
 STEER_LINES(steer_limiters, struct steer_limiter);
 STEER_LINES(steer_limit_bytes, struct steer_bytes);
 
+/* The compiled rules before the policy, indexed by configuration (of those that can be active). */
+STEER_LINES(steer_matchers, struct steer_matcher);
+/* Indexed by RX CPU. */
+STEER_LINES(steer_hits, struct steer_rule_hits);
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, STEER_RULE_NETS);
+	__type(key, struct steer_net_key);
+	__type(value, struct steer_rule_end);
+} steer_nets SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, STEER_RULE_TUNNELS);
+	__type(key, struct steer_tunnel_key);
+	__type(value, __u32);
+} steer_tunnels SEC(".maps");
+
 /* A ring buffer of struct steer_ended: the final counts of flows that ended, which user space takes. User space sets
  * its size before loading. */
 const volatile struct steer_ended steer_ended_type = {};
@@ -149,11 +173,11 @@ struct {
 STEER_CPUMAP(steer_ring_0);
 STEER_CPUMAP(steer_ring_1);
 
-/* The key words of the flow hash. The compiler must not see which object the pointer refers to. It would otherwise use
- * the initial value of the constant, which is zero, unless every access were `volatile`. */
+/* The key words of the flow hash. The compiler must not see which object the pointer refers to; it would otherwise load
+ * the address again for each access. */
 static __always_inline const struct steer_hash_words *steer_hash_key(void)
 {
-	const struct steer_hash_words *words = (const struct steer_hash_words *)&steer_words;
+	const struct steer_hash_words *words = &steer_words;
 
 	asm volatile("" : "+r"(words));
 	return words;

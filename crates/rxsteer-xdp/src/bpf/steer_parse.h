@@ -10,6 +10,7 @@
  *   STEER_FRAME_LEN(frame)                   the length of the whole frame in bytes
  *   STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame)
  *                                            the part that can be read in place, possibly empty
+ *   STEER_GLOBAL                             how a function is declared that BPF programs can call: in BPF not static
  *   STEER_REPEAT(count, function, context)   calls long function(__u32 index, void *context) until
  *                                            it returns 1, `count` times at most
  */
@@ -28,6 +29,12 @@ enum steer_class {
 	STEER_MALFORMED,
 };
 
+enum steer_found {
+	/* `rest` has ports that were read from the header of a packet that is no fragment. */
+	STEER_FOUND_PORTS = 1,
+	STEER_FOUND_TUNNEL_SHIFT = 1,
+};
+
 struct steer_packet {
 	/* The hash of the steering key; 0: no flow. */
 	__u32 hash;
@@ -37,16 +44,20 @@ struct steer_packet {
 	__u8 tcp_flags;
 	/* `key` is filled. That is the case for all flows except those of IPv4 frames that were read in place. */
 	__u8 has_key;
-	__u8 reserved;
+	/* STEER_FOUND_PORTS; and with STEER_NUMBERS, the kind of the outermost tunnel, of enum steer_options, shifted
+	 * by STEER_FOUND_TUNNEL_SHIFT. Geneve counts as VXLAN. */
+	__u8 found;
 	/* The addresses of the flow that statistics count. IPv4: the source, and the destination in the upper half,
 	 * each as its bytes read as a little-endian number. IPv6: a fold that depends on the secret of the hash. */
 	__u64 addresses;
 	/* Ports, protocol and IP version, as in FlowWords[4]; 0: no flow. */
 	__u64 rest;
 	/* The id of the outermost VLAN tag and STEER_TAGGED; 0: the frame has no tag. */
-	__u32 vlan;
-	/* The interface that received it; 0 until the caller of steer_parse() sets it. */
-	__u32 ifindex;
+	__u16 vlan;
+	/* The offset of the flow's IP header. */
+	__u16 ip_offset;
+	/* The number of that tunnel. */
+	__u32 tunnel;
 	/* The flow; valid only with has_key. */
 	struct steer_flow_key key;
 };
@@ -116,7 +127,7 @@ enum steer_tunnel_ports {
 	STEER_WIREGUARD_PORT = 51820,
 };
 
-/* The kind of tunnel that UDP between these ports may be, of enum steer_options; 0: of none that has a key. */
+/* The kind of tunnel that UDP between these ports may be, of enum steer_options; 0: none. */
 static __always_inline __u32 steer_kind_of_ports(__u32 ports)
 {
 	switch ((__u16)ports) {
@@ -130,8 +141,9 @@ static __always_inline __u32 steer_kind_of_ports(__u32 ports)
 		return STEER_KEY_WIREGUARD;
 	case STEER_VXLAN:
 	case STEER_VXLAN_LINUX:
+		return STEER_KIND_VXLAN;
 	case STEER_GENEVE:
-		return 0;
+		return STEER_KIND_GENEVE;
 	}
 	switch (ports >> 16) {
 	case STEER_ESP_PORT:
@@ -171,9 +183,12 @@ static __always_inline void steer_fill_key(struct steer_flow_key *key, const __u
 /* Whether UDP between these ports may be a tunnel that the parser enters, or whose number belongs to the key. */
 static __always_inline int steer_is_for_walk(__u32 ports, int options)
 {
+	__u32 kinds = options & STEER_KEYS;
 	__u16 port = ports;
 
-	if (options & STEER_KEYS && steer_kind_of_ports(ports) & options)
+	if (options & STEER_NUMBERS)
+		kinds |= STEER_KEY_ESP | STEER_KEY_GTP | STEER_KIND_VXLAN | STEER_KIND_GENEVE;
+	if (kinds && steer_kind_of_ports(ports) & kinds)
 		return 1;
 	return options & STEER_INNER &&
 	       (port == STEER_VXLAN || port == STEER_VXLAN_LINUX || port == STEER_GENEVE || port == STEER_GTP_U);
@@ -187,7 +202,8 @@ static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int opt
 		return (fragment & __builtin_bswap16(STEER_FRAGMENT_OFFSET)) != 0;
 	if (protocol == STEER_SCTP || protocol == STEER_DCCP || protocol == STEER_AUTHENTICATION)
 		return 0;
-	if ((options & STEER_KEY_ESP && protocol == STEER_ESP) || (options & STEER_KEY_L2TP && protocol == STEER_L2TP))
+	if ((options & (STEER_KEY_ESP | STEER_NUMBERS) && protocol == STEER_ESP) ||
+	    (options & STEER_KEY_L2TP && protocol == STEER_L2TP))
 		return 0;
 	return !(options & STEER_INNER) || (protocol != STEER_GRE && protocol != STEER_IPV4_IN_IP &&
 					    protocol != STEER_IPV6_IN_IP);
@@ -199,7 +215,7 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 					   const struct steer_hash_words *words,
 					   struct steer_packet *packet)
 {
-	__u8 protocol = STEER_U8(frame + 23), tcp_flags = 0;
+	__u8 protocol = STEER_U8(frame + 23), tcp_flags = 0, found = STEER_FOUND_PORTS;
 	/* The walk handles truncated headers, and padding after the packet. */
 	__u16 total_length = __builtin_bswap16(STEER_U16(frame + 16));
 	/* The don't-fragment bit does not matter. */
@@ -219,6 +235,7 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 		if (total_length < 20 || !steer_portless(protocol, fragment, options))
 			return 0;
 		ports = 0;
+		found = 0;
 	}
 	addresses = STEER_U64(frame + 26);
 	numbers = __builtin_bswap64(addresses);
@@ -226,7 +243,7 @@ static __always_inline int steer_fast_ipv4(const void *frame, const void *data_e
 	packet->class = STEER_IP;
 	packet->tcp_flags = tcp_flags;
 	packet->has_key = 0;
-	packet->reserved = 0;
+	packet->found = found;
 	packet->addresses = addresses;
 	packet->rest = steer_rest(ports, protocol, 4);
 	return 1;
@@ -238,7 +255,7 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 					   struct steer_packet *packet)
 {
 	__u64 src[2], dst[2];
-	__u8 protocol = STEER_U8(frame + 20), tcp_flags = 0;
+	__u8 protocol = STEER_U8(frame + 20), tcp_flags = 0, found = STEER_FOUND_PORTS;
 	__u16 payload_length = __builtin_bswap16(STEER_U16(frame + 18));
 	__u32 ports;
 
@@ -252,8 +269,9 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 	} else if (protocol == STEER_UDP) {
 		if (payload_length < 8 || steer_is_for_walk(ports, options))
 			return 0;
-	} else if (protocol == STEER_ICMPV6 || (protocol == STEER_ESP && !(options & STEER_KEY_ESP))) {
+	} else if (protocol == STEER_ICMPV6 || (protocol == STEER_ESP && !(options & (STEER_KEY_ESP | STEER_NUMBERS)))) {
 		ports = 0;
+		found = 0;
 	} else {
 		return 0;
 	}
@@ -265,7 +283,7 @@ static __always_inline int steer_fast_ipv6(const void *frame, const void *data_e
 	packet->class = STEER_IP;
 	packet->tcp_flags = tcp_flags;
 	packet->has_key = 1;
-	packet->reserved = 0;
+	packet->found = found;
 	packet->rest = steer_rest(ports, protocol, 6);
 	steer_fill_key(&packet->key, src, dst, packet->rest);
 	packet->addresses = steer_fold_ipv6(words, src, dst);
@@ -310,19 +328,17 @@ static __always_inline int steer_fast_tagged(const void *data, const void *data_
 		return 0;
 	/* Here, so that there are enough registers below. */
 	packet->vlan = steer_vlan(STEER_U16(data + 14));
+	packet->ip_offset = 18;
 	return steer_fast_path(data + 4, data_end, options, words, packet);
 }
 
-/* Reads any other frame: a frame with one tag in place, all others by the walk. This function is not inlined, so that
- * the code for the frames above has all registers. */
-static __noinline __u32 steer_parse_other(STEER_FRAME frame, int options,
-					  const struct steer_hash_words *words,
-					  struct steer_packet *packet)
+/* Reads a frame with one tag in place. This function is not inlined, so that the code for the frames above has all
+ * registers. Returns 0 for any other frame. */
+static __noinline int steer_parse_tagged(STEER_FRAME frame, int options,
+					 const struct steer_hash_words *words,
+					 struct steer_packet *packet)
 {
-	if (!steer_fast_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), options, words,
-			       packet))
-		steer_walk(frame, options, words, packet);
-	return packet->hash;
+	return steer_fast_tagged(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), options, words, packet);
 }
 
 /* Determines what the frame is, its flow, and the flow's hash, which it returns. `options` are bits of enum
@@ -332,11 +348,18 @@ static __always_inline __u32 steer_parse(STEER_FRAME frame, int options,
 					 struct steer_packet *packet)
 {
 	packet->vlan = 0;
-	packet->ifindex = 0;
+	packet->ip_offset = 14;
+	packet->tunnel = 0;
 	if (__builtin_expect(
 		    steer_fast_path(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), options, words, packet), 1))
 		return packet->hash;
-	return steer_parse_other(frame, options, words, packet);
+	/* The walk is called here, and not below steer_parse_tagged, since the stacks of functions that call each other
+	 * add up. */
+	if (!steer_parse_tagged(frame, options, words, packet)) {
+		*packet = (struct steer_packet){0};
+		steer_walk(frame, options, words, packet);
+	}
+	return packet->hash;
 }
 
 #endif

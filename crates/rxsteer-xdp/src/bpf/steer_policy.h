@@ -41,7 +41,9 @@ struct steer_arrival {
 	/* The CPU that receives the packet. */
 	__u32 rx_cpu;
 	__u32 queue;
-	__u32 device;
+	__u16 device;
+	/* The number plus one of the rule before the policy that matches the packet; 0: none. */
+	__u16 rule;
 	/* The hash under which the flow's desired CPU is stored; see steer_sock_hash. */
 	__u32 sock_hash;
 	/* The index of its queue's row in a configuration's part of steer_rows. */
@@ -52,9 +54,10 @@ struct steer_arrival {
 /* The CPU that a packet goes to unless the order guard defers it, and the rule that chose this CPU. */
 struct steer_target {
 	__u32 cpu;
-	__u32 by;
+	/* A value of enum steer_rule. */
+	__u16 by;
 	/* When the hash decided: the number of entries of the map; otherwise 0. */
-	__u32 map_len;
+	__u16 map_len;
 };
 
 /* The CPU map of an RX queue. */
@@ -256,6 +259,23 @@ static __always_inline struct steer_target steer_fixed_target(const struct steer
 	return target;
 }
 
+/* The target of a packet that a rule before the policy matches. */
+static __always_inline struct steer_target steer_by_match(const struct steer_config *config,
+							  const struct steer_arrival *packet)
+{
+	struct steer_target target = { .cpu = packet->rx_cpu, .by = STEER_BY_MATCH };
+	const struct steer_action *action = &config->action[(packet->rule - 1) & (STEER_MAX_RULES - 1)];
+	__u64 index = action->first + ((__u64)packet->hash * action->len >> 32);
+
+	if (action->passes)
+		target.by = STEER_BY_PASS;
+	if (action->len)
+		target.cpu = config->map[index & (STEER_MAP_ENTRIES - 1)];
+	if (config->buckets)
+		steer_count_bucket(packet->rx_cpu, STEER_MAX_BUCKETS + target.cpu, 0);
+	return target;
+}
+
 /* The target of a packet that has a flow, by all the rules. */
 static __always_inline struct steer_target steer_target(const struct steer_config *config,
 							const struct steer_arrival *packet)
@@ -265,6 +285,8 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 	struct steer_map map;
 	__u32 chosen;
 
+	if (__builtin_expect(packet->rule != 0, 0))
+		return steer_by_match(config, packet);
 	if (policy < STEER_SPARSE)
 		return steer_fixed_target(config, packet);
 	if (policy >= STEER_RFS) {
@@ -304,6 +326,12 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
 	return pair && (__s32)(READ_ONCE(pair->delivered) - slot->last_seq) >= 0;
 }
 
+/* Whether a packet passes if nothing of its flow is under way. */
+static __always_inline __u32 steer_passes(const struct steer_config *config, const struct steer_target *target)
+{
+	return target->by == STEER_BY_PASS || (target->by == STEER_BY_LOCAL && !config->local_by_ring);
+}
+
 /*
  * Where a packet with the target `target` and the slot `slot` goes: the order rule. A flow may go to another ring
  * (another CPU, the other generation of the same CPU, or pass) when
@@ -321,16 +349,24 @@ static __always_inline int steer_is_delivered(const struct steer_slot *slot)
  * Hysteresis goes beyond this rule, for the sake of the other flows that share the slot. A packet that only its hash
  * places (or that no rule places, so that it stays) also follows a slot whose packets are delivered, as long as the
  * slot has hysteresis left and its CPU is online and in a map (where flows may move at all: not under rps).
+ *
+ * A packet that a rule lets pass has no sequence number. The next packet of its slot that does not pass goes through the
+ * ring of the receiving CPU `rx_cpu` first (STEER_SLOT_PASSED).
  */
 static __always_inline struct steer_dest steer_allowed(const struct steer_config *config,
 						       const struct steer_slot *slot,
-						       const struct steer_target *target)
+						       const struct steer_target *target, __u32 rx_cpu)
 {
 	struct steer_dest dest = { .cpu = target->cpu, .generation = steer_generation_of(config, target->cpu) };
 	__u32 current = (slot->packed & STEER_SLOT_CPU) - 1;
 	__u32 generation = slot->packed >> STEER_SLOT_GENERATION_SHIFT & 1;
 
-	dest.passes = target->by == STEER_BY_LOCAL && !config->local_by_ring;
+	dest.passes = steer_passes(config, target);
+	if (slot->packed == STEER_SLOT_PASSED && !dest.passes && !config->without_guard) {
+		dest.cpu = rx_cpu;
+		dest.generation = steer_generation_of(config, rx_cpu);
+		return dest;
+	}
 	if (!(slot->packed & STEER_SLOT_CPU) || config->without_guard ||
 	    (current == dest.cpu && generation == dest.generation && !dest.passes))
 		return dest;
@@ -359,7 +395,7 @@ static __always_inline __u32 steer_slot_word(const struct steer_dest *dest, __u3
 static __always_inline void steer_queued(struct steer_slot *slot, const struct steer_dest *dest,
 					 __u32 target_cpu, __u32 rx_cpu, __u32 seq)
 {
-	__u32 hysteresis = slot->packed >> STEER_HYSTERESIS_SHIFT;
+	__u32 hysteresis = slot->packed >> STEER_HYSTERESIS_SHIFT & STEER_HYSTERESIS;
 
 	if (dest->cpu == target_cpu)
 		hysteresis = STEER_HYSTERESIS;

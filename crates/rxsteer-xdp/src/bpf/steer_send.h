@@ -130,8 +130,8 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
  * time than everything else together. */
 struct steer_work {
 	/* The indexes of the configuration, the interface and the slot. */
-	__u32 config;
-	__u32 device;
+	__u16 config;
+	__u16 device;
 	__u32 slot;
 	struct steer_target target;
 	__u32 hash;

@@ -66,6 +66,19 @@ enum steer_limits {
 	 * packets are in a flow's word. rxsteer-core/src/admission.rs explains them. */
 	STEER_SETS_LOG = 10,
 	STEER_PACKETS_SHIFT = 56,
+	/* The most rules before the policy, and the words of a set of rules with a bit for each. */
+	STEER_MAX_RULES = 256,
+	STEER_RULE_WORDS = 4,
+	/* Different sets of rules in the tables of one configuration. */
+	STEER_RULE_SETS = 8192,
+	/* Counters of matched rules: a rule keeps its counter while another configuration with other rules is written. */
+	STEER_RULE_COUNTERS = 512,
+	/* Index of frames without a VLAN tag. */
+	STEER_NO_VLAN = 4096,
+	/* Prefixes in the trie: for each of two configurations and two ends, two for each rule. */
+	STEER_RULE_NETS = 2048,
+	/* Numbers of tunnels: one for each rule of two configurations. */
+	STEER_RULE_TUNNELS = 512,
 };
 
 enum steer_policy {
@@ -86,6 +99,9 @@ enum steer_rule {
 	STEER_BY_HASH,
 	STEER_BY_SLOT,
 	STEER_BY_RFS,
+	/* A rule before the policy; and one that lets the packet pass. */
+	STEER_BY_MATCH,
+	STEER_BY_PASS,
 	STEER_RULES,
 };
 
@@ -97,6 +113,11 @@ enum steer_options {
 	STEER_KEY_L2TP = 4,
 	STEER_KEY_WIREGUARD = 8,
 	STEER_KEYS = 15,
+	/* Kinds whose number is no key. */
+	STEER_KIND_VXLAN = 16,
+	STEER_KIND_GENEVE = 32,
+	/* The number of the outermost tunnel is read. */
+	STEER_NUMBERS = 64,
 	/* Tunnels are entered. */
 	STEER_INNER = 128,
 };
@@ -119,6 +140,15 @@ struct steer_hash_words {
 	__u32 nh_ipv6[10];
 	__u64 finish_ipv4[3];
 	__u64 finish_ipv6[3];
+};
+
+/* Where packets go that a rule before the policy matches: to the CPUs at `first` of the configuration's `map`, among
+ * which the hash selects; to the receiving CPU if `len` is 0. */
+struct steer_action {
+	__u16 first;
+	__u16 len;
+	/* The packet passes, and goes through no ring. */
+	__u16 passes;
 };
 
 /* A configuration: the settings that decisions are based on. */
@@ -163,7 +193,8 @@ struct steer_config {
 	 * decision passes the order guard. */
 	__u16 buckets;
 	__u16 first_bucket;
-	__u8 reserved[2];
+	/* The number of rules before the policy. */
+	__u16 rules;
 	/* The CPU maps, one after another, each in ascending order. STEER_NO_CPU replaces an offline CPU, and stands
 	 * for the receiving CPU. */
 	__u16 map[STEER_MAP_ENTRIES];
@@ -171,6 +202,76 @@ struct steer_config {
 	__u64 members[STEER_MAX_MAPS * STEER_MAX_CPUS / 64];
 	/* For each CPU, its bits of enum steer_cpu_bits. */
 	__u8 cpu[STEER_MAX_CPUS];
+	struct steer_action action[STEER_MAX_RULES];
+};
+
+/* The header fields that rules before the policy look at. A field that no rule looks at is not read. */
+enum steer_rule_fields {
+	STEER_RULE_VERSION = 1,
+	STEER_RULE_PROTOCOL = 2,
+	STEER_RULE_SRC_NET = 4,
+	STEER_RULE_PORT = 8,
+	STEER_RULE_VLAN = 16,
+	STEER_RULE_DSCP = 32,
+	STEER_RULE_TUNNEL = 64,
+	STEER_RULE_DST_NET = 128,
+};
+
+/* The sets of rules that an address or a port leaves: of the rules about this end of the packet, and of the rules about
+ * either end. */
+struct steer_rule_end {
+	__u16 own;
+	__u16 either;
+};
+
+/* The compiled rules of a configuration, as rxsteer_core::matching::Tables has them: for each value of a field, the
+ * number of the set of rules that it leaves. A packet matches the first rule that is in the sets of all its fields. */
+struct steer_matcher {
+	/* Bits of enum steer_rule_fields. */
+	__u32 fields;
+	/* IPv4, IPv6. */
+	__u16 version[2];
+	__u16 protocol[256];
+	__u16 dscp[64];
+	__u16 vlan[STEER_NO_VLAN + 4];
+	/* Source and destination: of addresses in no prefix, of packets without ports, and of each port. */
+	struct steer_rule_end no_net[2];
+	struct steer_rule_end no_port[2];
+	struct steer_rule_end port[2][65536];
+	/* Of packets of no tunnel. */
+	__u16 no_tunnel;
+	__u16 reserved[3];
+	/* The counter of each rule. */
+	__u16 counter[STEER_MAX_RULES];
+	__u64 set[STEER_RULE_SETS][STEER_RULE_WORDS];
+};
+
+/* An address of a packet, or a prefix of addresses, in the trie. */
+enum steer_net_bits { STEER_NET_BITS = 32 };
+
+struct steer_net_key {
+	/* Bits that are compared, those of the four bytes in front of the address included. */
+	__u32 bits;
+	__u8 config;
+	/* 0: source, 1: destination. */
+	__u8 end;
+	__u8 version;
+	__u8 reserved;
+	__u8 address[16];
+};
+
+/* The number of a tunnel. */
+struct steer_tunnel_key {
+	__u8 config;
+	/* A kind of enum steer_options. */
+	__u8 kind;
+	__u16 reserved;
+	__u32 number;
+};
+
+/* For one RX CPU, the packets that each rule matched, by its counter. */
+struct steer_rule_hits {
+	__u64 packets[STEER_RULE_COUNTERS];
 };
 
 enum steer_cpu_bits {
@@ -257,6 +358,9 @@ enum steer_slot_bits {
 	STEER_SLOT_RX_CPU = 0x3fff,
 	/* How many more packets in a row may follow the slot instead of their target. */
 	STEER_HYSTERESIS_SHIFT = 28,
+	/* The whole word: a rule let the flow's last packet pass. GRO may still hold it, so the next packet that does not
+	 * pass goes through the ring of the receiving CPU, whose thread runs after the poll that received both. */
+	STEER_SLOT_PASSED = 0x80000000,
 };
 _Static_assert(STEER_MAX_CPUS < STEER_SLOT_CPU + 1 && STEER_MAX_CPUS < STEER_SLOT_RX_CPU + 2, "a CPU fits");
 _Static_assert(STEER_HYSTERESIS < 1 << (32 - STEER_HYSTERESIS_SHIFT), "the hysteresis fits");

@@ -81,6 +81,11 @@ struct steer_walk {
 	__u8 options;
 	/* A link header announced IP. */
 	__u8 announced;
+	/* STEER_FOUND_PORTS of the last packet that could be read. */
+	__u8 found;
+	/* The number of the outermost tunnel, and its kind. */
+	__u8 tunnel_kind;
+	__u32 tunnel;
 	/* The VLAN of the tag that follows the frame's Ethernet addresses, as in struct steer_packet. */
 	__u16 vlan;
 };
@@ -175,13 +180,16 @@ static __always_inline int steer_walked_ipv6(const struct steer_walk *walk,
 	return 0;
 }
 
-/* Does for every frame what steer_parse() does. */
-static __noinline int steer_walk(STEER_FRAME frame, int options, const struct steer_hash_words *words,
-				 struct steer_packet *packet)
+/* Does for every frame what steer_parse() does. `packet` must be initialized. The function is global in BPF, so the
+ * verifier checks it once, and follows the code after it with one state instead of one for each way through it. */
+STEER_GLOBAL int steer_walk(STEER_FRAME frame, int options, const struct steer_hash_words *words,
+			    struct steer_packet *packet)
 {
 	struct steer_walk walk;
 	int failed;
 
+	if (!words || !packet)
+		return 0;
 	walk.frame = frame;
 	walk.end = STEER_FRAME_LEN(frame);
 	/* The verifier does not know that two calls return the same number. */
@@ -192,14 +200,14 @@ static __noinline int steer_walk(STEER_FRAME frame, int options, const struct st
 	walk.protocol = walk.fragment_protocol = walk.announced = walk.zero;
 	walk.rest = walk.key_rest = walk.zero;
 	walk.kind = walk.offset = walk.steps = walk.zero;
-	walk.vlan = walk.zero;
+	walk.vlan = walk.found = walk.tunnel_kind = walk.tunnel = walk.zero;
 	walk.options = options;
 	walk.next = steer_at_ethernet(&walk, 0);
 	packet->hash = 0;
 	packet->class = STEER_NOT_IP;
 	packet->tcp_flags = 0;
 	packet->has_key = 0;
-	packet->reserved = 0;
+	packet->found = 0;
 	packet->addresses = 0;
 	packet->rest = 0;
 	packet->vlan = 0;
@@ -217,8 +225,12 @@ static __noinline int steer_walk(STEER_FRAME frame, int options, const struct st
 		return 0;
 	packet->class = STEER_IP;
 	packet->has_key = 1;
+	packet->found = walk.found | walk.tunnel_kind << STEER_FOUND_TUNNEL_SHIFT;
+	packet->tunnel = walk.tunnel;
 	packet->rest = walk.rest;
 	packet->vlan = walk.vlan;
+	/* The addresses are 12 bytes behind the start of an IPv4 header, and 8 bytes behind that of an IPv6 header. */
+	packet->ip_offset = walk.addresses - (walk.ip_version_taken == 4 ? 12 : 8);
 	if (walk.tcp_flags)
 		STEER_LOAD(frame, walk.tcp_flags, &packet->tcp_flags, 1);
 	return 0;

@@ -12,6 +12,7 @@
 #define STEER_FRAME_LEN(frame) bpf_xdp_get_buff_len(frame)
 #define STEER_FRAME_BEGIN(frame) ((const void *)(long)(frame)->data)
 #define STEER_FRAME_END(frame)	 ((const void *)(long)(frame)->data_end)
+#define STEER_GLOBAL __noinline
 #define STEER_REPEAT(count, function, context) bpf_loop(count, function, context, 0)
 #include "steer_parse.h"
 

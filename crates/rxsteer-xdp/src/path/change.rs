@@ -3,12 +3,12 @@
 //! A comment at each step says what it prevents; docs/in-kernel.md lists the steps in order.
 
 use super::{Path, attach};
-use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES};
+use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES, PARSE_NUMBERS};
 use crate::compile::{Local, compile};
 use crate::load::{LoadError, Loaded, SOCKET_TRACEPOINTS};
 use crate::rings::Made;
 use crate::setup::Settings;
-use rxsteer_core::{CpuSet, Policy};
+use rxsteer_core::CpuSet;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -24,7 +24,7 @@ impl Path {
         }
         if settings.shadow && !self.settings.shadow {
             // In shadow mode every frame passes, so nothing may be under way.
-            let passing = Settings { policy: Policy::None, ..self.settings.clone() };
+            let passing = self.settings.without_steering();
             self.decide_by(&passing)?;
             if !self.are_drained()? {
                 return Ok(false);
@@ -62,6 +62,11 @@ impl Path {
         if flushes { self.wait_for_passed(&indices) } else { Ok(()) }
     }
 
+    /// The number of the active configuration.
+    pub(super) fn active_part(&self) -> u32 {
+        self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1)
+    }
+
     /// Writes the inactive configuration, and activates it.
     pub(super) fn decide_by(&mut self, settings: &Settings) -> io::Result<()> {
         self.decide(settings, false)
@@ -76,19 +81,23 @@ impl Path {
         self.prepare_buckets(settings);
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
         let rings = self.loaded.rings.lock();
-        let part =
-            1 - self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1);
+        let part = 1 - self.active_part();
         let first_row = part * self.loaded.sizes.tables;
         let mut config =
             compile(settings, Local::Passes, sizes, first_row, &self.buckets.table, |cpu| {
                 rings.generation(cpu)
             });
         config.unguarded = u8::from(unguarded);
-        let none = Settings { policy: Policy::None, shadow: false, ..settings.clone() };
+        let none = Settings { shadow: false, ..settings.without_steering() };
         let flushing = compile(&none, Local::ByRing, sizes, 0, &[], |cpu| rings.generation(cpu));
         drop(rings);
         self.write_rows(settings, part);
+        self.loaded.rules.write(part, &settings.packet_rules)?;
+        let reads_tunnels = self.loaded.rules.read_tunnels(part);
         let bss = self.bss();
+        if reads_tunnels {
+            bss.steer_rule_options = PARSE_NUMBERS;
+        }
         bss.steer_configs[CONFIG_FLUSHING as usize] = flushing;
         bss.steer_configs[part as usize] = config;
         abi::activate(&mut bss.steer_active, part);
@@ -96,6 +105,9 @@ impl Path {
         self.grace.wait()?;
         // No program reads the other configuration any more, so it can be rewritten.
         self.may_be_read = false;
+        if !reads_tunnels {
+            self.bss().steer_rule_options = 0;
+        }
         Ok(())
     }
 
@@ -195,5 +207,5 @@ const QUIET_TICKS: u32 = 20;
 
 /// Whether flows move even though the settings stay.
 fn needs_switches(settings: &Settings) -> bool {
-    settings.policy.remembers_flows() && !settings.shadow
+    settings.remember_flows() && !settings.shadow
 }

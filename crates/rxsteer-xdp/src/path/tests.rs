@@ -4,7 +4,7 @@ use super::*;
 use crate::load::load_on;
 use crate::rings::tests::setup;
 use crate::testing::loaded;
-use rxsteer_core::Slots;
+use rxsteer_core::{Policy, Slots};
 
 #[test]
 fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {

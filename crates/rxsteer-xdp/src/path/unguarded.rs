@@ -44,10 +44,8 @@ impl Settings {
         // The receiving CPU replaces an offline CPU, and it may change.
         let is_fixed =
             self.policy != Policy::Rps || self.mapped_cpus().all(|cpu| self.is_online(cpu));
-        let needs_guard = self.policy.remembers_flows()
-            || self.shadow
-            || self.flow_limit.is_some()
-            || self.without_guard;
+        let needs_guard =
+            self.remember_flows() || self.shadow || self.flow_limit.is_some() || self.without_guard;
         is_fixed && !needs_guard
     }
 }

@@ -8,6 +8,7 @@ use crate::load::LoadError;
 use crate::recorder::{FlowRecorder, Timeouts};
 use crate::view::{Known, View};
 use rxsteer_core::CpuId;
+use rxsteer_core::matching::PacketRule;
 use std::sync::Arc;
 
 impl Path {
@@ -36,7 +37,15 @@ impl Path {
             is_unguarded: self.is_unguarded(),
             devices: self.known_devices(),
             buckets: self.buckets.clone(),
+            rules: self.loaded.rules.rules(self.active_part()).to_vec(),
         });
+    }
+
+    /// The rules before the policy that hold now, and how many packets each matched since it was set.
+    #[must_use]
+    pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
+        let rules = self.loaded.rules.rules(self.active_part()).iter();
+        rules.map(|(rule, counter)| (rule.clone(), self.loaded.rules.hits(*counter))).collect()
     }
 
     /// All present counts. This does not wait for a grace period, so the last lost frames may not be found yet

@@ -4,12 +4,14 @@ use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
 use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
 use crate::abi::{
     Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_BUCKETS, MAX_CPUS,
-    NO_CPU, SETS_LOG, SPARSE_ROW, WAYS, steer_bucket, steer_limiter, steer_line, steer_pair,
-    steer_row, steer_slot, steer_sparse_slot,
+    NO_CPU, PARSE_NUMBERS, SETS_LOG, SPARSE_ROW, WAYS, steer_bucket, steer_limiter, steer_line,
+    steer_pair, steer_row, steer_slot, steer_sparse_slot,
 };
+use crate::rules::RuleMaps;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
 use rxsteer_core::flow_limit::FLOW_LIMIT_HISTORY;
+use rxsteer_core::matching::{Action, PacketRule};
 use rxsteer_packet::HashWords;
 use std::mem::MaybeUninit;
 
@@ -27,6 +29,7 @@ pub struct KernelPolicy {
     sparse: Array<steer_sparse_slot>,
     buckets: Array<steer_bucket>,
     pairs: Array<steer_pair>,
+    rules: RuleMaps,
     tails: Array<steer_line>,
 }
 
@@ -68,15 +71,15 @@ impl KernelPolicy {
         rodata.steer_devices_max = devices.len() as u32;
         rodata.steer_limit_lines = sizes.limit_lines;
         rodata.steer_flow_stats = u8::from(counts);
-        rodata.steer_words = types::steer_hash_words {
+        size_maps(&mut open, sizes, devices.len() as u32)?;
+        let mut skeleton = Skeleton(open.load()?);
+        let globals = skeleton.globals();
+        globals.steer_words = types::steer_hash_words {
             nh_ipv4: words.nh_ipv4,
             nh_ipv6: words.nh_ipv6,
             finish_ipv4: words.finish_ipv4,
             finish_ipv6: words.finish_ipv6,
         };
-        size_maps(&mut open, sizes, devices.len() as u32)?;
-        let mut skeleton = Skeleton(open.load()?);
-        let globals = skeleton.globals();
         globals.steer_flow_idle_after = u32::MAX;
         globals.steer_flow_idle_least = u32::MAX;
         for (number, device) in (0..).zip(devices) {
@@ -95,6 +98,12 @@ impl KernelPolicy {
             sparse: Array::new(&maps.steer_sparse)?,
             buckets: Array::new(&maps.steer_buckets)?,
             pairs: Array::new(&maps.steer_pairs)?,
+            rules: RuleMaps::new(
+                &maps.steer_matchers,
+                &maps.steer_hits,
+                &maps.steer_nets,
+                &maps.steer_tunnels,
+            )?,
             tails: Array::new(&maps.steer_tails)?,
             sizes,
             skeleton,
@@ -136,6 +145,36 @@ impl KernelPolicy {
         for (table, [first, len, number, bound]) in (0..).zip(rules.rows.iter().copied()) {
             self.rows.set(table, steer_row { first, len, number, bound });
         }
+    }
+
+    /// Puts rules before the policy of the last configuration. The CPUs that they name come behind the entries of
+    /// `rules.map`.
+    ///
+    /// # Panics
+    /// When the kernel has no memory for their tables.
+    pub fn set_rules(&mut self, rules: &TestRules<'_>, packet_rules: &[PacketRule]) {
+        self.rules.write(0, packet_rules).expect("there is room");
+        let reads_tunnels = self.rules.read_tunnels(0);
+        let globals = self.skeleton.globals();
+        globals.steer_rule_options = if reads_tunnels { PARSE_NUMBERS } else { 0 };
+        let config = &mut globals.steer_configs[0];
+        config.rules = packet_rules.len() as u16;
+        let mut used = rules.map.len();
+        for (action, rule) in config.action.iter_mut().zip(packet_rules) {
+            action.first = used as u16;
+            action.passes = u16::from(rule.action == Action::Pass);
+            for cpu in rule.action.cpus() {
+                config.map[used] = cpu.get();
+                used += 1;
+            }
+            action.len = used as u16 - action.first;
+        }
+    }
+
+    /// The packets that each rule matched.
+    #[must_use]
+    pub fn hits(&self) -> Vec<u64> {
+        self.rules.rules(0).iter().map(|(_, counter)| self.rules.hits(*counter)).collect()
     }
 
     /// Receives a frame.
@@ -294,5 +333,7 @@ fn size_maps(
     size(&mut maps.steer_counts, sizes.cpus * devices)?;
     size(&mut maps.steer_limiters, sizes.rx_cpus)?;
     size(&mut maps.steer_limit_bytes, sizes.rx_cpus * sizes.limit_lines)?;
+    size(&mut maps.steer_matchers, CONFIG_FLUSHING)?;
+    size(&mut maps.steer_hits, sizes.rx_cpus)?;
     Ok(())
 }

@@ -105,7 +105,7 @@ impl<S: Subject> World<S> {
 /// Checks that the first packet of a burst had the core's target, by the same rule.
 pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
     let by = match explanation.reason {
-        Reason::Matched { .. } => unreachable!("these configurations have no rules"),
+        Reason::Matched { .. } => abi::STEER_BY_MATCH,
         Reason::PolicyNone
         | Reason::NotBound
         | Reason::NoHash

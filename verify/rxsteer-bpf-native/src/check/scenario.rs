@@ -1,10 +1,11 @@
 //! A random machine with its interfaces and settings.
 
 use crate::abi;
-use crate::policy::{NO_CPU, Row, Rules, Sizes};
+use crate::policy::{Act, NO_CPU, Row, Rules, Sizes};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
+use rxsteer_core::matching::{Action, PacketRule};
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
     Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, SlotOrder, Slots, SockFlowTable,
@@ -34,6 +35,8 @@ pub enum Kind {
     Balance,
     /// The desired CPU decides, otherwise the sparse slot, otherwise the bucket.
     RfsSparseBalance,
+    /// Rules before the policy, then as [`Kind::RfsSparse`].
+    Matched,
     /// The hash decides, with the settings of `run`: without hysteresis, and unguarded at times.
     RpsAsRun,
 }
@@ -59,7 +62,7 @@ impl Kind {
             Kind::Bound => abi::STEER_BOUND,
             Kind::Sparse => abi::STEER_SPARSE,
             Kind::Rfs => abi::STEER_RFS,
-            Kind::RfsSparse | Kind::RfsSparseBalance => abi::STEER_RFS_SPARSE,
+            Kind::RfsSparse | Kind::RfsSparseBalance | Kind::Matched => abi::STEER_RFS_SPARSE,
             Kind::Balance => abi::STEER_BALANCE,
         }
     }
@@ -195,12 +198,23 @@ impl Scenario {
             // The core's rps has no guard; its rfs without desired CPUs is rps with a guard.
             Kind::Rps | Kind::Rfs => Policy::Rfs,
             Kind::Sparse => Policy::Sparse(slots),
-            Kind::RfsSparse => Policy::RfsSparse(slots),
+            Kind::RfsSparse | Kind::Matched => Policy::RfsSparse(slots),
             Kind::Balance => Policy::Balance(Front::default(), BALANCE),
             Kind::RfsSparseBalance => {
                 Policy::Balance(Front { rfs: true, slots: Some(slots) }, BALANCE)
             }
         };
+        if self.kind == Kind::Matched {
+            let rule = |rng: &mut ChaCha8Rng| {
+                let action = if rng.random_ratio(1, 4) {
+                    Action::Local
+                } else {
+                    Action::Cpus(cpu_set(&some(rng, &all, 4)))
+                };
+                PacketRule { terms: Vec::new(), action }
+            };
+            self.config.packet_rules = (0..rng.random_range(1..6)).map(|_| rule(rng)).collect();
+        }
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
         // As in `Settings::can_be_unguarded` of rxsteer-xdp.
         let can_be = self.config.offline.is_none() && self.config.flow_limit.is_none();
@@ -282,6 +296,11 @@ impl Scenario {
         devices
     }
 
+    /// Whether local packets go through a ring, as with rules and where flows may leave their CPU at any time.
+    pub(crate) fn goes_by_ring(&self) -> bool {
+        self.local_by_ring || self.else_local() || !self.config.packet_rules.is_empty()
+    }
+
     fn is_online(&self, id: CpuId) -> bool {
         self.possible.contains(id)
             && !self.config.offline.as_ref().is_some_and(|offline| offline.contains(id))
@@ -298,7 +317,7 @@ impl Scenario {
             ring_size: self.ring_size,
             flow_limit: self.config.flow_limit.map_or(0, |buckets| buckets.ilog2() + 1),
             inactive_after: rxsteer_core::sparse::INACTIVE_AFTER_NS,
-            local_by_ring: u32::from(self.local_by_ring || self.else_local()),
+            local_by_ring: self.goes_by_ring().into(),
             else_local: self.else_local().into(),
             by_queue: u32::from(self.kind == Kind::Bound || !self.config.rps_maps.is_empty()),
             no_hysteresis: (self.kind == Kind::RpsAsRun).into(),
@@ -311,6 +330,7 @@ impl Scenario {
             map: [NO_CPU; abi::STEER_MAP_ENTRIES as usize],
             rows: [Row { first: 0, len: 0, number: 0, bound: NO_CPU }; abi::MAX_ROWS as usize],
             cpu: [0; abi::STEER_MAX_CPUS as usize],
+            actions: [Act::default(); abi::STEER_MAX_RULES as usize],
         };
         let mut used = 0;
         let mut add = |map: &CpuSet| {
@@ -338,6 +358,17 @@ impl Scenario {
         for (entry, id) in rules.map[self.config.cpus.len()..].iter_mut().zip(&self.table) {
             let is_usable = self.config.cpus.contains(*id) && self.is_online(*id);
             *entry = if is_usable { id.get() } else { NO_CPU };
+        }
+        let mut used = self.config.cpus.len()
+            + self.config.rps_maps.iter().map(|(_, map)| map.len()).sum::<usize>()
+            + self.table.len();
+        for (act, rule) in rules.actions.iter_mut().zip(&self.config.packet_rules) {
+            act.first = used as u16;
+            for id in rule.action.cpus().filter(|id| self.is_online(*id)) {
+                rules.map[used] = id.get();
+                used += 1;
+            }
+            act.len = used as u16 - act.first;
         }
         for id in self.possible.iter() {
             let desired = self.is_online(id)

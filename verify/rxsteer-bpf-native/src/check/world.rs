@@ -115,7 +115,7 @@ impl<S: Subject> World<S> {
                 time_ns: self.now,
                 hash: FlowHash::from_raw(if unsteered { 0 } else { hash }),
                 rx_queue: queue as u16,
-                rule: 0,
+                rule: self.rng.random_range(0..=self.scenario.config.packet_rules.len()) as u16,
             });
         }
         self.decide(&arrivals);
@@ -129,10 +129,11 @@ impl<S: Subject> World<S> {
         let mut decided = VecDeque::new();
         for arrival in arrivals {
             let packet = Packet {
+                rule: arrival.rule,
                 hash: arrival.hash.get(),
                 rx_cpu: queue.rx_cpu.into(),
                 queue: queue.number.into(),
-                device: queue.device.into(),
+                device: queue.device,
                 // The core keeps one desired CPU for both directions.
                 sock_hash: arrival.hash.get(),
                 row: table,
@@ -189,9 +190,7 @@ impl<S: Subject> World<S> {
         let is_under_way =
             |last: &LastPacket| !self.rings.is_delivered(last.rx_cpu, last.cpu, last.seq);
         let under_way = last.filter(is_under_way);
-        let is_local = decision.by == abi::STEER_BY_LOCAL
-            && !self.scenario.local_by_ring
-            && !self.scenario.else_local();
+        let is_local = decision.by == abi::STEER_BY_LOCAL && !self.scenario.goes_by_ring();
         assert_eq!(decision.passes != 0, is_local && under_way.is_none(), "{decision:?}");
         if decision.passes == 0 {
             let present = self.scenario.second_generation.contains(&(decision.cpu as u16));

@@ -27,16 +27,18 @@ pub struct Packet {
     pub tcp_flags: u8,
     /// Whether `key` is filled.
     pub has_key: u8,
-    /// Always 0.
-    pub reserved: u8,
+    /// Bits of what was found: whether ports were read, and the kind of the outermost tunnel above.
+    pub found: u8,
     /// The flow's addresses, or a fold of them.
     pub addresses: u64,
     /// The flow's ports, protocol and IP version, as in [`FlowWords`]; 0: no flow.
     pub rest: u64,
     /// The id of the outermost VLAN tag, and 0x1000; 0: the frame has no tag.
-    pub vlan: u32,
-    /// Always 0: the parser does not set it.
-    pub ifindex: u32,
+    pub vlan: u16,
+    /// The offset of the flow's IP header.
+    pub ip_offset: u16,
+    /// The number of the outermost tunnel, if it is asked for and there is one.
+    pub tunnel: u32,
     /// The flow.
     pub key: FlowKey,
 }
@@ -108,20 +110,22 @@ impl Packet {
 /// More bytes than the parser reads in place.
 const IN_PLACE: usize = 128;
 
-/// The options in the form of `enum steer_options`.
+/// The options in the form of `enum steer_options`; with `numbers`, the number of the outermost tunnel is read.
 #[must_use]
-pub fn parse_options(options: DissectOptions) -> i32 {
+pub fn parse_options(options: DissectOptions, numbers: bool) -> i32 {
     let inner = if options.inner { abi::STEER_INNER } else { 0 };
-    inner as i32 | i32::from(options.key_tunnels.bits())
+    let numbers = if numbers { abi::STEER_NUMBERS } else { 0 };
+    (inner | numbers) as i32 | i32::from(options.key_tunnels.bits())
 }
 
-/// The result of `steer_parse()` for a frame whose first `linear` bytes can be read in place.
+/// The result of `steer_parse()` for a frame whose first `linear` bytes can be read in place. `options` are those of
+/// [`parse_options`].
 ///
 /// # Panics
 ///
 /// If the frame has more than 4 GiB.
 #[must_use]
-pub fn parse(frame: &[u8], linear: usize, options: DissectOptions, words: &HashWords) -> Packet {
+pub fn parse(frame: &[u8], linear: usize, options: i32, words: &HashWords) -> Packet {
     let mut packet = Packet::default();
     // A copy followed by other bytes, so that reading past its end changes the result.
     let mut in_place = [0xa5; IN_PLACE];
@@ -136,7 +140,7 @@ pub fn parse(frame: &[u8], linear: usize, options: DissectOptions, words: &HashW
             length,
             in_place.as_mut_ptr(),
             linear as u32,
-            parse_options(options),
+            options,
             words,
             &raw mut packet,
         );

@@ -67,6 +67,20 @@ pub struct Rules {
     pub rows: [Row; abi::MAX_ROWS as usize],
     /// Bits of `enum steer_cpu_bits`.
     pub cpu: [u8; abi::STEER_MAX_CPUS as usize],
+    /// By rule before the policy.
+    pub actions: [Act; abi::STEER_MAX_RULES as usize],
+}
+
+/// Where packets go that a rule matches: `struct steer_action`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Act {
+    /// Where its CPUs begin in `map`.
+    pub first: u16,
+    /// How many they are; 0: packets stay on the CPU that receives them.
+    pub len: u16,
+    /// Not 0: packets pass.
+    pub passes: u16,
 }
 
 /// The settings of one RX queue: `struct steer_row`.
@@ -98,7 +112,9 @@ pub struct Packet {
     /// Its device's RX queue.
     pub queue: u32,
     /// Its device.
-    pub device: u32,
+    pub device: u16,
+    /// The number plus one of the rule before the policy that matches it; 0: none.
+    pub rule: u16,
     /// The hash under which its desired CPU is stored.
     pub sock_hash: u32,
     /// Its flow table, which is also the row of its queue.

@@ -4,8 +4,10 @@ use crate::world::{CPUS, FLOW_LOG, QUEUES};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_bpf_native::abi::{STEER_CPU_DESIRED, STEER_CPU_GENERATION, STEER_CPU_LINGER};
-use rxsteer_bpf_native::policy::{NO_CPU, Row, Rules};
+use rxsteer_bpf_native::abi::{
+    STEER_CPU_DESIRED, STEER_CPU_GENERATION, STEER_CPU_LINGER, STEER_MAX_RULES,
+};
+use rxsteer_bpf_native::policy::{Act, NO_CPU, Row, Rules};
 use rxsteer_core::{CpuId, CpuSet, SteerConfig};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +154,7 @@ impl Settings {
             first_bucket: 0,
             map: [NO_CPU; 8192],
             rows: [Row { first: 0, len: 0, number: 0, bound: NO_CPU }; 64],
+            actions: [Act::default(); STEER_MAX_RULES as usize],
             cpu: [0; 1024],
         };
         let mut used = 0;

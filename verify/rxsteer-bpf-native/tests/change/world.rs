@@ -301,6 +301,7 @@ impl World {
         self.load(config);
         let hash = self.flows[flow].hash;
         let packet = Packet {
+            rule: 0,
             hash,
             rx_cpu,
             queue,

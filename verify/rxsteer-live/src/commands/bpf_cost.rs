@@ -15,6 +15,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bench::Quartiles;
+use rxsteer_core::matching::PacketRule;
 use rxsteer_core::{CpuSet, Policy};
 use rxsteer_lab::{
     EmptySwitch, Fixed, FixedRoute, Link, LinkOptions, LiveFrames, Namespace, Testbed, Traffic,
@@ -64,6 +65,10 @@ pub(crate) struct Options {
         default_value = "none,rps,bound:0=1,sparse,rfs,rfs+sparse"
     )]
     policies: Vec<String>,
+    /// Rules before the policy: a row for each of these numbers. Each rule names an address, a protocol and a port, and
+    /// none matches a frame
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
+    rules: Vec<usize>,
 }
 
 /// One of the compared configurations.
@@ -95,7 +100,7 @@ pub(super) fn timed(measure: impl FnOnce() -> Result<Value>) -> Result<Value> {
 fn measure(options: &Options) -> Result<Value> {
     let mut testbed = Testbed::hosts(LinkOptions::default())?;
     let cases: Vec<Case<'_>> =
-        options.policies.iter().flat_map(|policy| Case::all(policy)).collect();
+        options.policies.iter().flat_map(|policy| Case::all(policy, &options.rules)).collect();
     for _ in &cases {
         testbed.another_link(LinkOptions::default())?;
     }
@@ -179,18 +184,38 @@ struct Case<'a> {
     flow_stats: bool,
     /// Whether the programs look for partial checksums, as on a veth or virtio_net. On a NIC they do not.
     partial: bool,
+    /// The number of rules before the policy.
+    rules: usize,
 }
 
 impl Case<'_> {
-    fn all(policy: &str) -> [Case<'_>; 3] {
-        let case = |flow_stats, partial| Case { policy, flow_stats, partial };
-        [case(false, false), case(true, false), case(false, true)]
+    /// Without rules, also with flow statistics and on a virtual interface.
+    fn all<'a>(policy: &'a str, rules: &[usize]) -> Vec<Case<'a>> {
+        let case = |flow_stats, partial, rules| Case { policy, flow_stats, partial, rules };
+        let of_number = |rules: &usize| match rules {
+            0 => vec![case(false, false, 0), case(true, false, 0), case(false, true, 0)],
+            rules => vec![case(false, false, *rules)],
+        };
+        rules.iter().flat_map(of_number).collect()
+    }
+
+    /// Rules about addresses and ports that no frame has.
+    fn packet_rules(&self) -> Result<Vec<PacketRule>> {
+        let rule = |index| {
+            let (net, port) = (index % 64, 1000 + index);
+            Ok(format!("src 172.16.{net}.0/24 tcp dst-port {port} -> 1").parse()?)
+        };
+        (0..self.rules).map(rule).collect()
     }
 
     fn name(&self) -> String {
         let stats = if self.flow_stats { " + flow statistics" } else { "" };
         let partial = if self.partial { ", virtual interface" } else { "" };
-        format!("{}{stats}{partial}", self.policy)
+        let rules = match self.rules {
+            0 => String::new(),
+            rules => format!(", rules: {rules}"),
+        };
+        format!("{}{stats}{partial}{rules}", self.policy)
     }
 }
 
@@ -204,7 +229,9 @@ fn steered(
 ) -> Result<Variant> {
     let rule: Policy = case.policy.parse()?;
     let setup = setup(case.flow_stats, options.flow_cnt)?;
-    let mut path = Path::load(&setup, &Settings::new(rule, options.cpus.clone()))?;
+    let packet_rules = case.packet_rules()?;
+    let settings = Settings { packet_rules, ..Settings::new(rule, options.cpus.clone()) };
+    let mut path = Path::load(&setup, &settings)?;
     receiver
         .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, case.partial)))?
         .context("can't attach")?;

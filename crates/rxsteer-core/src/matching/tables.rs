@@ -1,0 +1,185 @@
+//! The compiled rules as plain tables, for a path that matches packets outside this crate: for each value of a header
+//! field, the number of the set of rules that the value leaves.
+
+use super::matcher::{Nets, Ports, Set};
+use super::{MAX_RULES, Matcher, Prefix, TunnelNumber};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The index of packets without a VLAN tag in [`Tables::vlans`].
+pub const NO_VLAN: usize = 4096;
+
+/// The sets that an address or a port leaves: of the rules about this end of a packet, and of those about either end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// The rules about the source (or the destination) alone.
+    pub own: u16,
+    /// The rules about either end. A packet matches if one of its ends does.
+    pub either: u16,
+}
+
+/// The tables of both ends, source first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ends<T> {
+    /// For each end, its values.
+    pub of: [T; 2],
+    /// For each end, all other packets: addresses in no prefix, packets without ports.
+    pub otherwise: [End; 2],
+}
+
+/// The tables of the numbers of tunnels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnels {
+    /// By number, with its kind.
+    pub of: Vec<(TunnelNumber, u32, u16)>,
+    /// All other packets.
+    pub otherwise: u16,
+}
+
+/// Compiled rules as tables of numbers of sets. A field that no rule looks at has none.
+///
+/// A packet matches the first rule that is in the sets of all its fields; of the two `either` sets of its ends, it has to
+/// be in one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// The sets, a bit for each rule in order. Set 0 has all rules.
+    pub sets: Vec<[u64; MAX_RULES / 64]>,
+    /// IPv4, IPv6.
+    pub versions: Option<[u16; 2]>,
+    /// By protocol.
+    pub protocols: Option<Box<[u16; 256]>>,
+    /// By differentiated services code point.
+    pub dscps: Option<[u16; 64]>,
+    /// By VLAN id, 0 to 4095, and at [`NO_VLAN`] without a tag.
+    pub vlans: Option<Vec<u16>>,
+    /// By port, 0 to 65535.
+    pub ports: Option<Ends<Vec<End>>>,
+    /// By prefix. The longest prefix that an address is in counts.
+    pub nets: Option<Ends<Vec<(Prefix, End)>>>,
+    /// By the number of the outermost tunnel.
+    pub tunnels: Option<Tunnels>,
+}
+
+/// Numbers sets in the order in which they are first asked for.
+struct Numbers(BTreeMap<Set, u16>, Vec<[u64; MAX_RULES / 64]>);
+
+impl Numbers {
+    /// The number of a set. Beyond 65,536 sets all have the last number; [`Tables::sets`] shows that.
+    fn of(&mut self, set: Set) -> u16 {
+        let Numbers(known, sets) = self;
+        *known.entry(set).or_insert_with(|| {
+            sets.push(set.0);
+            (sets.len() - 1).min(usize::from(u16::MAX)) as u16
+        })
+    }
+}
+
+impl Matcher {
+    /// The tables of the rules.
+    #[must_use]
+    pub fn tables(&self) -> Tables {
+        let mut numbers = Numbers(BTreeMap::new(), Vec::new());
+        numbers.of(self.all);
+        let mut of = |set: Set| numbers.of(set);
+        let tables = Tables {
+            sets: Vec::new(),
+            versions: self.versions.as_ref().map(|table| [4, 6].map(|v| of(table.find(Some(v))))),
+            protocols: self.protocols.as_ref().map(|table| {
+                Box::new(core::array::from_fn(|number| of(table.find(Some(number as u8)))))
+            }),
+            dscps: self
+                .dscps
+                .as_ref()
+                .map(|table| core::array::from_fn(|number| of(table.find(Some(number as u8))))),
+            vlans: self.vlans.as_ref().map(|table| {
+                let ids = (0..NO_VLAN as u16).map(|id| table.find(Some(id)));
+                ids.chain([table.find(None)]).map(&mut of).collect()
+            }),
+            ports: self.port_tables(&mut of),
+            nets: self.net_tables(&mut of),
+            tunnels: self.tunnels.as_ref().map(|table| {
+                let kinds = [TunnelNumber::Spi, TunnelNumber::Teid, TunnelNumber::Vni];
+                let kind = |number: u8| kinds.into_iter().find(|kind| *kind as u8 == number);
+                let values = table
+                    .sets
+                    .iter()
+                    .filter_map(|((number, id), set)| Some((kind(*number)?, *id, of(*set))));
+                Tunnels { of: values.collect(), otherwise: of(table.rest) }
+            }),
+        };
+        Tables { sets: numbers.1, ..tables }
+    }
+
+    fn port_tables(&self, of: &mut impl FnMut(Set) -> u16) -> Option<Ends<Vec<End>>> {
+        let [source, destination, either] = &self.ports;
+        if source.is_none() && destination.is_none() && either.is_none() {
+            return None;
+        }
+        let mut end = |own: &Option<Ports>| {
+            let mut values = vec![End::default(); 1 << 16];
+            if let Some(ports) = own {
+                ports.each_range(|range, set| {
+                    let number = of(set);
+                    values[range].iter_mut().for_each(|value| value.own = number);
+                });
+            }
+            if let Some(ports) = either {
+                ports.each_range(|range, set| {
+                    let number = of(set);
+                    values[range].iter_mut().for_each(|value| value.either = number);
+                });
+            }
+            let rest = |ports: &Option<Ports>| ports.as_ref().map(|ports| ports.rest);
+            let otherwise = End {
+                own: rest(own).map_or(0, &mut *of),
+                either: rest(either).map_or(0, &mut *of),
+            };
+            (values, otherwise)
+        };
+        let ((sources, no_source), (destinations, no_destination)) =
+            (end(source), end(destination));
+        Some(Ends { of: [sources, destinations], otherwise: [no_source, no_destination] })
+    }
+
+    fn net_tables(&self, of: &mut impl FnMut(Set) -> u16) -> Option<Ends<Vec<(Prefix, End)>>> {
+        let [source, destination, either] = &self.nets;
+        if source.is_none() && destination.is_none() && either.is_none() {
+            return None;
+        }
+        let mut end = |own: &Option<Nets>| {
+            let both = [own, either].into_iter().flatten();
+            let mut prefixes: Vec<Prefix> = both.flat_map(|nets| nets.prefixes()).collect();
+            prefixes.sort_unstable_by_key(|prefix| (prefix.address, prefix.length));
+            prefixes.dedup();
+            let mut number = |nets: &Option<Nets>, prefix: &Prefix| {
+                nets.as_ref().map_or(0, |nets| of(nets.of_prefix(prefix)))
+            };
+            let values: Vec<_> = prefixes
+                .iter()
+                .map(|prefix| {
+                    let end = End { own: number(own, prefix), either: number(either, prefix) };
+                    (*prefix, end)
+                })
+                .collect();
+            let rest = |nets: &Option<Nets>| nets.as_ref().map(|nets| nets.rest);
+            let otherwise = End {
+                own: rest(own).map_or(0, &mut *of),
+                either: rest(either).map_or(0, &mut *of),
+            };
+            (values, otherwise)
+        };
+        let ((sources, no_source), (destinations, no_destination)) =
+            (end(source), end(destination));
+        Some(Ends { of: [sources, destinations], otherwise: [no_source, no_destination] })
+    }
+}
+
+impl Tables {
+    /// Whether a rule looks at the numbers of tunnels.
+    #[must_use]
+    pub fn reads_tunnels(&self) -> bool {
+        self.tunnels.is_some()
+    }
+}
