@@ -10,24 +10,20 @@
 //! Both entry kinds of the kernel are here: frames that enter one by one ([`Receiver::netif_rx`])
 //! and polled lists ([`Receiver::netif_receive`]); both are steered alike.
 
+mod from_source;
+mod hashing;
+
 use crate::backlogs::{BacklogSet, FramesOfBlock, Room, Stop};
-use crate::block::{Block, BlockPool, FrameInfo, FrameMeta};
+use crate::block::{Block, BlockPool, FrameInfo};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
-use crate::memory;
 use crate::order_tracker::OrderTracker;
-use crate::pace::Pace;
 use crate::packet_clock::PacketClock;
 use crate::rebalance::Rebalancing;
 use crate::rx_report::{BacklogReport, RxProgress, RxReport, RxReports};
-use crate::source::{Fill, Source};
-use crate::sys;
-use rxsteer_core::matching::Matcher;
-use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, FlowHash, Refusal, Steering, Verdict};
-use rxsteer_packet::{DissectOptions, FrameClass, Hasher, facts};
+use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Steering, Verdict};
+use rxsteer_packet::{DissectOptions, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Longest batch that is decided on at once, in packets.
 pub const MAX_BATCH: usize = 256;
@@ -155,125 +151,6 @@ impl Receiver {
         let taken = block.push(frame, info);
         debug_assert!(taken, "an open block is not full");
         block
-    }
-
-    /// Receives from `source` until its end, at `pace`, or until `stop` is set.
-    ///
-    /// Where memory runs out it ends and sets `stop`; the report then says so ([`crate::Report::out_of_memory`]).
-    ///
-    /// When `stop` is set, what has been received is still handed over. Where a backlog stays full for 100 ms, the
-    /// rest of the batch in hand is dropped and counted (`backlog_full`), and frames behind it count as not received.
-    pub fn run(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
-        // For this run only: the thread is the caller's.
-        let _pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
-        let request = Stop::on(stop);
-        self.flush_until(&request);
-        let dropped_before = source.kernel_drops();
-        if pace.is_paced() {
-            self.run_paced(source, pace, stop);
-        } else {
-            self.run_at_once(source, &request, stop);
-        }
-        self.kernel_drops += source.kernel_drops() - dropped_before;
-        self.publish_progress(source);
-    }
-
-    fn run_at_once(&mut self, source: &mut dyn Source, request: &Stop<'_>, stop: &AtomicBool) {
-        let mut idle = Idle::default();
-        let lets_catch_up = self.pin && source.drops_early() && !self.backlogs.must_wait();
-        while !request.is_set() {
-            if lets_catch_up {
-                self.backlogs.let_own_worker_catch_up();
-            }
-            let received = self.progress.packets.get();
-            // Numbering writes into blocks, so it needs ones of its own.
-            let shared = if self.order_tracker.is_none() { source.shared_block() } else { None };
-            let fill = if let Some((block, fill)) = shared {
-                self.blocks_sealed += 1;
-                self.block_number += 1;
-                self.steer(&block, request);
-                fill
-            } else {
-                self.receive_block(source, request)
-            };
-            self.publish_progress(source);
-            if fill == Fill::End || self.is_short_of_memory(stop) {
-                break;
-            }
-            idle.after(self.progress.packets.get() != received);
-        }
-    }
-
-    /// What the source has read ahead waits in a block of its own until it is due; only then is it
-    /// received. So an interrupted run has received exactly what was due.
-    fn run_paced(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
-        let mut ahead = Block::new();
-        let mut idle = Idle::default();
-        let request = Stop::on(stop);
-        loop {
-            ahead.clear();
-            let before = source.progress();
-            let fill = source.fill(&mut ahead);
-            let read = source.progress();
-            let mut next = 0;
-            if let Some(time_ns) = source.start_time_ns() {
-                pace.begin(time_ns);
-            }
-            while next < ahead.len() {
-                let due = pace.due(&ahead.frames()[next..], self.batch, stop);
-                if due == 0 {
-                    return;
-                }
-                for frame in &ahead.frames()[next..next + due] {
-                    self.netif_rx(ahead.bytes_of(frame), frame.info());
-                }
-                self.flush_until(&request);
-                next += due;
-                self.publish_figures(
-                    part_of(before, read, next, ahead.len()),
-                    source.kernel_drops(),
-                );
-            }
-            if fill == Fill::End || request.is_set() || self.is_short_of_memory(stop) {
-                return;
-            }
-            idle.after(!ahead.is_empty());
-        }
-    }
-
-    fn receive_block(&mut self, source: &mut dyn Source, stop: &Stop<'_>) -> Fill {
-        let fill = source.fill(self.open_block(stop));
-        self.flush_until(stop);
-        fill
-    }
-
-    /// Whether memory runs out; then all RX threads are asked to stop. Looks now and then.
-    fn is_short_of_memory(&mut self, stop: &AtomicBool) -> bool {
-        let is_time = self.blocks_sealed - self.blocks_at_look >= memory::BLOCKS_BETWEEN_LOOKS;
-        if is_time {
-            self.blocks_at_look = self.blocks_sealed;
-        }
-        let is_short =
-            self.order_tracker.as_ref().is_some_and(|order_tracker| order_tracker.is_short)
-                || is_time && !memory::is_left(memory::RESERVE);
-        if is_short {
-            self.out_of_memory = true;
-            // ORDER: Relaxed; a stop is a request, and the flag carries no data.
-            stop.store(true, Ordering::Relaxed);
-        }
-        is_short
-    }
-
-    fn publish_progress(&self, source: &dyn Source) {
-        self.publish_figures(source.progress(), source.kernel_drops());
-    }
-
-    fn publish_figures(&self, progress: Option<(u64, u64)>, kernel_drops: u64) {
-        self.progress.kernel_drops.set(kernel_drops);
-        if let Some((done, total)) = progress {
-            self.progress.done.set(done);
-            self.progress.total.set(total);
-        }
     }
 
     /// Shows how the packets so far were decided on.
@@ -443,101 +320,6 @@ impl Receiver {
         Room::There
     }
 
-    /// Gives the packets of a batch the times of one clock, that of all RX threads.
-    fn publish_time(&mut self, count: usize, in_order: bool) {
-        let shared = &self.backlogs.group.time_ns;
-        let arrivals = &mut self.scratch.arrivals[..count];
-        let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return };
-        // ORDER: Relaxed, here and below; the time is the whole message.
-        let seen = shared.load(Ordering::Relaxed);
-        if in_order && first.time_ns >= seen.max(self.packet_clock.now_ns()) {
-            // No thread is ahead of the first, so each has the time it has.
-            self.packet_clock.advance(last.time_ns, 0);
-        } else if in_order && self.packet_clock.stands_still(first.time_ns, last.time_ns) {
-            // An input that is gone through again, or a list received after a later one.
-            let time_ns = self.packet_clock.advance(last.time_ns, seen);
-            for arrival in arrivals {
-                arrival.time_ns = time_ns;
-            }
-        } else {
-            for arrival in arrivals {
-                arrival.time_ns = self.packet_clock.advance(arrival.time_ns, seen);
-            }
-        }
-        let after = self.packet_clock.shared_after(seen);
-        if after > seen {
-            shared.fetch_max(after, Ordering::Relaxed);
-        } else if after < seen {
-            shared.store(after, Ordering::Relaxed);
-        }
-    }
-
-    /// The flow hash of every frame: the NIC's, or computed from the headers. Fills the arrivals.
-    #[inline(never)]
-    fn hash(&mut self, block: &Block, frames: &[FrameMeta]) {
-        let (mut bytes, mut odd) = (0, false);
-        let (mut last_time_ns, mut in_order) = (0, true);
-        // By index, over slices known to be equally long: zipped iterators compile to far more
-        // instructions here.
-        let arrivals = &mut self.scratch.arrivals[..frames.len()];
-        let (hasher, options, queues) = (&self.hasher, self.dissect, self.rx_queues);
-        for index in 0..frames.len() {
-            let frame = &frames[index];
-            bytes += u64::from(frame.wire_len);
-            let hash = if frame.has_nic_hash {
-                FlowHash::from_raw(frame.hash)
-            } else {
-                let hashed = hasher.flow_hash(frame.link, block.bytes_of(frame), options);
-                odd |= hashed.class != FrameClass::Ip || hashed.transport_truncated;
-                hashed.hash
-            };
-            let (time_ns, rx_queue) = (frame.timestamp_ns, frame.rx_queue);
-            odd |= rx_queue >= queues;
-            in_order &= time_ns >= last_time_ns;
-            last_time_ns = time_ns;
-            arrivals[index] = Arrival { time_ns, hash, rx_queue, rule: 0 };
-        }
-        if self.steering.goes_by_time() {
-            self.publish_time(frames.len(), in_order);
-        }
-        self.progress.packets.add(frames.len() as u64);
-        self.progress.bytes.add(bytes);
-        if odd {
-            self.count_odd(block, frames);
-        }
-    }
-
-    /// The rule before the policy that matches each frame. Fills the arrivals, which are hashed already.
-    #[inline(never)]
-    fn match_rules(&mut self, matcher: &Matcher, block: &Block, frames: &[FrameMeta]) {
-        let producer = self.backlogs.producer;
-        let with_tunnel = matcher.reads_tunnels();
-        for (arrival, frame) in self.scratch.arrivals.iter_mut().zip(frames) {
-            let facts = facts(frame.link, block.bytes_of(frame), self.dissect, with_tunnel);
-            if let Some(rule) = facts.and_then(|facts| matcher.find(&facts)) {
-                matcher.count(producer, rule);
-                arrival.rule = rule + 1;
-            }
-        }
-    }
-
-    /// Counts the frames of a batch that are not plain IP packets or of no known RX queue; reads them again, since few
-    /// batches have any.
-    #[cold]
-    fn count_odd(&mut self, block: &Block, frames: &[FrameMeta]) {
-        let unknown = frames.iter().filter(|frame| frame.rx_queue >= self.rx_queues);
-        self.progress.unknown_rx_queue.add(unknown.count() as u64);
-        for frame in frames.iter().filter(|frame| !frame.has_nic_hash) {
-            let hashed = self.hasher.flow_hash(frame.link, block.bytes_of(frame), self.dissect);
-            match hashed.class {
-                FrameClass::Ip => {}
-                FrameClass::NotIp => self.progress.not_ip.add(1),
-                FrameClass::Malformed(reason) => self.progress.malformed[reason as usize].add(1),
-            }
-            self.progress.transport_truncated.add(u64::from(hashed.transport_truncated));
-        }
-    }
-
     /// Queues the open block to `cpu` without asking the policy.
     fn hand_off_open(&mut self, cpu: CpuId) {
         let Some(block) = self.seal() else { return };
@@ -590,45 +372,6 @@ impl Drop for Receiver {
         };
         // Before the queues close, which the fields' own drop does: a pipeline whose workers have ended has all reports.
         self.reports.add(report);
-    }
-}
-
-/// How far a source is of which `taken` of `ahead` frames were received that it read between `before` and `read`.
-fn part_of(
-    before: Option<(u64, u64)>,
-    read: Option<(u64, u64)>,
-    taken: usize,
-    ahead: usize,
-) -> Option<(u64, u64)> {
-    let ((before, _), (read, all)) = (before?, read?);
-    let part = taken as f64 / ahead.max(1) as f64;
-    Some((before + (read.saturating_sub(before) as f64 * part) as u64, all))
-}
-
-/// What an RX thread does while its source has nothing: the longer, the longer it sleeps.
-#[derive(Default)]
-struct Idle {
-    fills: u32,
-}
-
-impl Idle {
-    /// Fills without a frame after which the thread sleeps between them.
-    const SPINS: u32 = 64;
-    const LONGEST_SLEEP: Duration = Duration::from_millis(1);
-
-    /// After the source was asked and had frames or not.
-    fn after(&mut self, had_frames: bool) {
-        if had_frames {
-            self.fills = 0;
-            return;
-        }
-        self.fills = self.fills.saturating_add(1);
-        if self.fills < Self::SPINS {
-            std::thread::yield_now();
-        } else {
-            let micros = u64::from(self.fills - Self::SPINS + 1) * 10;
-            std::thread::sleep(Duration::from_micros(micros).min(Self::LONGEST_SLEEP));
-        }
     }
 }
 
