@@ -105,10 +105,11 @@ pub fn calibrate(
     let cells = cells::all();
     let names: Vec<String> = cells.iter().map(Cell::name).collect();
     let measure = |index: usize| cells[index].measure(quick);
-    let Rounds { samples, begun, partial, steal_percent, failures } =
-        interleaved(&names, rounds, stop, progress, measure)?;
+    let measured = interleaved(&names, rounds, stop, progress, measure)?;
+    let failures = measured.failures(&names);
+    let Rounds { series, begun, partial, steal_percent } = measured;
     let times: Vec<Option<Time>> =
-        names.iter().zip(&samples).map(|(name, figures)| Time::of(name.clone(), figures)).collect();
+        names.iter().zip(&series).map(|(name, of)| Time::of(name.clone(), &of.figures())).collect();
     let machine = Machine::here();
     let all: Option<Vec<&Time>> = times.iter().map(Option::as_ref).collect();
     let scenario = match all {

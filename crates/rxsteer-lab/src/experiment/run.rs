@@ -1,17 +1,13 @@
 //! Rounds: each cell is measured once per round, in random order, so that all methods meet the same state of the machine.
 
 use super::figures::{Against, Figure, against};
-use super::{
-    CpuUse, Experiment, Load, Machine, Method, Metric, Published, Sample, Scale, Snapshot,
-};
+use super::{CpuUse, Experiment, Load, Machine, Method, Metric, Published, Sample, Scale};
 use crate::error::Result;
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
+use crate::rounds::{Rounds, Series, interleaved};
 use rxsteer_sim::compare::holm;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// The result of an experiment.
 #[derive(Debug, Clone, Serialize)]
@@ -91,8 +87,7 @@ pub struct Skipped {
 struct Cell {
     method: Method,
     load: Load,
-    samples: Vec<Option<Sample>>,
-    failures: Vec<String>,
+    series: Series<Sample>,
 }
 
 /// Runs an experiment. `progress` is called before each measurement with the number of those that are done, the number of all,
@@ -106,10 +101,10 @@ pub fn run(
     scale: Scale,
     command: &str,
     stop: &AtomicBool,
-    mut progress: impl FnMut(usize, usize, &str),
+    progress: impl FnMut(usize, usize, &str),
 ) -> Result<Report> {
     let mut skipped = experiment.not_measured(scale);
-    let mut cells = Vec::new();
+    let mut measured = Vec::new();
     for load in experiment.loads(scale) {
         for method in experiment.methods(scale) {
             match experiment.excluded(&method, &load) {
@@ -117,52 +112,24 @@ pub fn run(
                     what: format!("{} with {}", String::from(method), load.name),
                     needs: why.to_owned(),
                 }),
-                None => cells.push(Cell { method, load, samples: vec![], failures: vec![] }),
+                None => measured.push((method, load)),
             }
         }
     }
-    let mut order: Vec<usize> = (0..cells.len()).collect();
-    let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let all = cells.len() * scale.rounds;
-    let begin = Snapshot::now()?;
-    let (mut done, mut rounds, mut first_failure) = (0, 0, None);
-    'rounds: for _ in 0..scale.rounds {
-        order.shuffle(&mut rng);
-        rounds += 1;
-        for cell in &mut cells {
-            cell.samples.push(None);
-        }
-        for &index in &order {
-            let cell = &mut cells[index];
-            if stop.load(Ordering::Relaxed) {
-                break 'rounds;
-            }
-            let name = String::from(cell.method);
-            progress(done, all, &format!("{name}, {}", cell.load.name));
-            match experiment.measure(&cell.method, &cell.load, scale) {
-                Ok(sample) => {
-                    if let Some(last) = cell.samples.last_mut() {
-                        *last = Some(sample);
-                    }
-                }
-                // An interrupt from a terminal also ends the programs that were measured.
-                Err(_) if stop.load(Ordering::Relaxed) => break 'rounds,
-                Err(error) => {
-                    cell.failures.push(error.to_string());
-                    first_failure.get_or_insert(error);
-                }
-            }
-            done += 1;
-        }
-    }
-    if let Some(error) = first_failure
-        && cells.iter().all(|cell| cell.samples.iter().all(Option::is_none))
-    {
-        return Err(error);
-    }
-    let use_of_all = begin.until(&Snapshot::now()?);
-    let steal =
-        use_of_all.iter().map(|cpu| cpu.steal).sum::<f64>() / use_of_all.len().max(1) as f64;
+    let name =
+        |(method, load): &(Method, Load)| format!("{}, {}", String::from(*method), load.name);
+    let names: Vec<String> = measured.iter().map(name).collect();
+    let once = |index: usize| {
+        let (method, load) = &measured[index];
+        experiment.measure(method, load, scale)
+    };
+    let Rounds { series, begun, partial, steal_percent } =
+        interleaved(&names, scale.rounds, stop, progress, once)?;
+    let cells: Vec<Cell> = measured
+        .into_iter()
+        .zip(series)
+        .map(|((method, load), series)| Cell { method, load, series })
+        .collect();
     let about = experiment.about();
     let baseline = experiment.methods(scale).first().copied().unwrap_or(Method::None);
     let rows = rows(experiment, baseline, &cells);
@@ -174,10 +141,10 @@ pub fn run(
         metrics: about.metrics,
         command: command.to_owned(),
         quick: scale.quick,
-        partial: stop.load(Ordering::Relaxed),
+        partial,
         machine: Machine::here(),
-        rounds,
-        steal_percent: (10.0 * steal).round() / 10.0,
+        rounds: begun,
+        steal_percent: (10.0 * steal_percent).round() / 10.0,
         published: super::published::beside(about.name, &rows),
         rows,
         verdict: Verdict { given: false, text: vec![] },
@@ -190,7 +157,7 @@ pub fn run(
 fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Row> {
     let about = experiment.about();
     let value = |cell: &Cell, round: usize, name: &str| -> Option<f64> {
-        let sample = cell.samples.get(round)?.as_ref()?;
+        let sample = cell.series.samples.get(round)?.as_ref()?;
         sample.values.iter().find(|(of, _)| *of == name).map(|(_, value)| *value)
     };
     let baseline_of =
@@ -202,7 +169,7 @@ fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Ro
             Some(value(cell, round, headline.name)? + f64::from(u8::from(headline.may_be_zero)))
         };
         let pair = |round| Some((of(base, round)?, of(cell, round)?));
-        let pairs: Vec<_> = (0..cell.samples.len()).filter_map(pair).collect();
+        let pairs: Vec<_> = (0..cell.series.samples.len()).filter_map(pair).collect();
         against(&pairs)
     };
     let mut compared: Vec<Option<Against>> = cells.iter().map(beside_baseline).collect();
@@ -227,14 +194,14 @@ fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Ro
         .iter()
         .zip(compared)
         .map(|(cell, against)| {
-            let samples: Vec<&Sample> = cell.samples.iter().flatten().collect();
+            let samples: Vec<&Sample> = cell.series.samples.iter().flatten().collect();
             let figure = |metric: &Metric| {
-                let values: Vec<f64> = (0..cell.samples.len())
+                let values: Vec<f64> = (0..cell.series.samples.len())
                     .filter_map(|round| value(cell, round, metric.name))
                     .collect();
                 Some((metric.name, Figure::of(&values, metric.unit)?))
             };
-            let mut failures = cell.failures.clone();
+            let mut failures = cell.series.failures.clone();
             failures.dedup();
             Row {
                 method: cell.method,

@@ -232,13 +232,14 @@ pub fn measure(
         };
         Ok(forwarding.measure()?.forwarded)
     };
-    let Rounds { samples, begun, partial, steal_percent, failures } =
-        interleaved(&names, rounds, stop, progress, once)?;
+    let measured = interleaved(&names, rounds, stop, progress, once)?;
+    let failures = measured.failures(&names);
+    let Rounds { series, begun, partial, steal_percent } = measured;
     let rows: Vec<Row> = predictions
         .into_iter()
-        .zip(&samples)
-        .map(|(prediction, figures)| {
-            let measured = Figure::of(figures, "packets/s");
+        .zip(&series)
+        .map(|(prediction, series)| {
+            let measured = Figure::of(&series.figures(), "packets/s");
             let error = |of: f64| measured.map(|measured| of / measured.median - 1.0);
             let (error, null_error) = (error(prediction.predicted), error(prediction.null));
             Row { prediction, measured, error, null_error }
