@@ -1,7 +1,7 @@
 //! Real clients: runs installed programs, and reads their reports.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -150,6 +150,49 @@ pub fn wrk(namespace: &Namespace, server: IpAddr, seconds: u32, connections: u32
     Ok(Wrk { requests, errors: numbers.sum() })
 }
 
+/// The report of a `sockperf` run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sockperf {
+    /// Replies that it counted, without those of its warm-up.
+    pub replies: u64,
+    /// How long it counted, in seconds.
+    pub seconds: f64,
+}
+
+/// Bytes of each message of [`sockperf`], the least that it takes.
+pub const SOCKPERF_BYTES: u32 = 14;
+
+/// Runs `sockperf` for some seconds: requests and replies over one TCP connection, the next request when the reply is there.
+pub fn sockperf(
+    client: &Namespace,
+    server: (&Namespace, Ipv4Addr),
+    seconds: u32,
+) -> Result<Sockperf> {
+    let (namespace, address) = server;
+    let mut command = namespace.command("sockperf");
+    command.args(["server", "--tcp", "-i", &address.to_string(), "-p", "11111"]);
+    command.stdout(std::process::Stdio::null());
+    let _server = Process::start(&mut command)?;
+    listening(namespace, 11111)?;
+    let line =
+        format!("sockperf ping-pong --tcp -i {address} -p 11111 -t {seconds} -m {SOCKPERF_BYTES}");
+    let text = client.run(&line)?;
+    sockperf_report(&text).ok_or_else(|| LabError::Unreadable {
+        who: line,
+        why: format!("no time and replies of a \"Valid Duration\" in {text:?}"),
+    })
+}
+
+/// Of "[Valid Duration] RunTime=0.550 sec; SentMessages=38459; ReceivedMessages=38459".
+fn sockperf_report(text: &str) -> Option<Sockperf> {
+    let line = text.lines().find(|line| line.contains("[Valid Duration]"))?;
+    let after = |name: &str| line.split_once(name)?.1.split([' ', ';']).next();
+    Some(Sockperf {
+        replies: after("ReceivedMessages=")?.trim().parse().ok()?,
+        seconds: after("RunTime=")?.parse().ok().filter(|seconds| *seconds > 0.0)?,
+    })
+}
+
 /// Waits until a process listens on a TCP port.
 fn listening(namespace: &Namespace, port: u16) -> Result<()> {
     let timeout = Duration::from_secs(5);
@@ -165,4 +208,21 @@ fn listening(namespace: &Namespace, port: u16) -> Result<()> {
         seconds: timeout.as_secs(),
         stderr: "the server may have printed why".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockperf_is_read_without_its_warm_up() {
+        let text = "sockperf: [Total Run] RunTime=1.000 sec; Warm up time=400 msec; SentMessages=69181; ReceivedMessages=69180\n\
+                    sockperf: [Valid Duration] RunTime=0.550 sec; SentMessages=38460; ReceivedMessages=38459\n";
+        assert_eq!(sockperf_report(text), Some(Sockperf { replies: 38459, seconds: 0.55 }));
+        assert_eq!(
+            sockperf_report("sockperf: [Valid Duration] RunTime=0.000 sec; ReceivedMessages=0"),
+            None
+        );
+        assert_eq!(sockperf_report("sockperf: ERROR"), None);
+    }
 }

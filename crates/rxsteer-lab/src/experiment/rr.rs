@@ -1,7 +1,8 @@
 //! Requests and replies of one byte over many TCP connections: `rr` with a server of a thread per CPU, `rpc` with 100 threads that
 //! work, and `rps` with one RX queue and with one per CPU.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
+use crate::clients::{SOCKPERF_BYTES, sockperf};
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
 use crate::rr_load::{RrLoad, request_response};
@@ -32,6 +33,20 @@ const RPC_WORK: Duration = Duration::from_micros(10);
 
 /// Bytes of a packet with a request: IPv4, TCP without options, and the byte. A veth does not always count the Ethernet header.
 const SHORTEST: u64 = 20 + 20 + 1;
+
+/// The independent client that checks the transactions of one connection.
+const SECOND_CLIENT: &[&str] = &["sockperf"];
+
+/// Its transactions a second over the same link, beside ours.
+fn by_second_client(testbed: &Testbed, ours: f64) -> Result<String> {
+    let to = (testbed.receiver(), testbed.link().far.ipv4);
+    let report = sockperf(testbed.sender(), to, 2)?;
+    let theirs = report.replies as f64 / report.seconds;
+    Ok(format!(
+        "sockperf, {SOCKPERF_BYTES} bytes: {theirs:.0} transactions/s; this load generator: {ours:.0}, {:.2} of that",
+        ours / theirs
+    ))
+}
 
 /// Bytes that arrived at the server's interface.
 fn received(testbed: &Testbed) -> Result<u64> {
@@ -120,6 +135,18 @@ impl Experiment for Rr {
         if load.rate > 0 { P99 } else { METRICS[0] }
     }
 
+    fn not_measured(&self, scale: Scale) -> Vec<Skipped> {
+        let needs = match self {
+            Rr::Echo if scale.quick => {
+                Some("a run without --quick: it has one connection".to_owned())
+            }
+            Rr::Echo => crate::missing(SECOND_CLIENT),
+            Rr::Rpc | Rr::Queues => None,
+        };
+        let what = "sockperf, a second client".to_owned();
+        needs.map(|needs| Skipped { what, needs }).into_iter().collect()
+    }
+
     fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
         let testbed =
             Testbed::hosts(LinkOptions { queues: load.queues, ..LinkOptions::default() })?;
@@ -139,6 +166,13 @@ impl Experiment for Rr {
         let to = (testbed.receiver(), testbed.link().far.ipv4);
         let report = request_response(Some(testbed.sender()), Some(to), &asked)?;
         let bytes = received(&testbed)? - before;
+        let transactions = report.replies as f64 / report.took.as_secs_f64();
+        let second = match (self, method, load.flows) {
+            (Rr::Echo, Method::None, 1) if crate::missing(SECOND_CLIENT).is_none() => {
+                Some(by_second_client(&testbed, transactions)?)
+            }
+            _ => None,
+        };
         applied.end()?;
         LabError::check(bytes >= SHORTEST * report.requests, || {
             format!("{bytes} bytes arrived, too few for {} requests", report.requests)
@@ -148,7 +182,7 @@ impl Experiment for Rr {
         let busy = cpus.iter().map(|cpu| 100.0 - cpu.idle).sum::<f64>() / cpus.len().max(1) as f64;
         Ok(Sample {
             values: vec![
-                ("transactions", report.replies as f64 / report.took.as_secs_f64()),
+                ("transactions", transactions),
                 ("CPUs busy", busy),
                 ("p50", micros(0.5)),
                 ("p90", micros(0.9)),
@@ -156,7 +190,7 @@ impl Experiment for Rr {
                 ("max", report.latency.max() as f64 / 1000.0),
                 ("standard deviation", report.latency.stdev() / 1000.0),
             ],
-            checks: vec![
+            checks: [
                 format!("{} connections had replies", report.answered),
                 format!(
                     "{} requests sent, {} served, {} replies",
@@ -164,7 +198,10 @@ impl Experiment for Rr {
                 ),
                 format!("{bytes} bytes arrived at the server's interface"),
                 format!("the client's threads ended on CPUs {:?}", report.client_cpus),
-            ],
+            ]
+            .into_iter()
+            .chain(second)
+            .collect(),
             cpus,
         })
     }

@@ -112,3 +112,16 @@ fn rfs_brings_packets_to_a_pinned_server() {
         accounted(steering);
     }
 }
+
+/// The second client of the experiment `rr`.
+#[test]
+fn sockperf_over_tcp() {
+    let Some(_alone) = super::ready("clients::sockperf_over_tcp", &["sockperf", "ss"], 2) else {
+        return;
+    };
+    let (testbed, steering) = steered(false);
+    let server = (testbed.receiver(), testbed.link().far.ipv4);
+    let report = clients::sockperf(testbed.sender(), server, 1).unwrap();
+    assert!(report.replies > 0 && report.seconds > 0.0, "{report:?}");
+    accounted(steering);
+}
