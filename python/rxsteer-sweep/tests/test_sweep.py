@@ -1,12 +1,14 @@
 """Whole sweeps, on a local Ray cluster."""
 
 import json
+import socket
 import time
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
 
+from rxsteer_sweep import on_ray
 from rxsteer_sweep.cli import main
 
 GRID = """
@@ -107,6 +109,20 @@ def test_a_cluster_that_is_there_is_used(
     finally:
         cluster.shutdown()
     assert printed(capsys)["run"] == 4
+
+
+def test_a_cluster_that_refuses_is_asked_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    monkeypatch.setattr(on_ray.ray, "init", refuse)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        port = head.getsockname()[1]
+        with pytest.raises(on_ray.ClusterError, match="RAY_AUTH_MODE=token"):
+            on_ray.Cluster(f"127.0.0.1:{port}", None)
+    with pytest.raises(on_ray.ClusterError) as nothing_answers:
+        on_ray.Cluster("127.0.0.1:9", None)
+    assert "RAY_AUTH_MODE" not in str(nothing_answers.value)
 
 
 def test_without_an_address_the_cluster_is_its_own(

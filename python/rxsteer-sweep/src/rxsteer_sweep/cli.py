@@ -69,7 +69,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--address",
         metavar="HOST:PORT",
-        help="an existing Ray cluster, e.g. 10.0.0.5:6379 (default: one here)",
+        help="an existing Ray cluster, e.g. 10.0.0.5:6379; one with tokens takes "
+        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH (default: one here)",
     )
     options.add_argument(
         "--cpus", type=positive, metavar="COUNT", help="CPUs of a cluster here, e.g. 2 (default: all)"

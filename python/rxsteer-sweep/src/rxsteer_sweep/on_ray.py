@@ -37,6 +37,13 @@ CONNECT_S = 5.0
 """How long the port of a cluster may take to answer. Ray itself tries a wrong address for minutes."""
 
 
+TOKENS = (
+    "; if the cluster asks for tokens, as one of Ray 2.60 does by default, set RAY_AUTH_MODE=token, and "
+    "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH; else compare the versions of Ray and Python"
+)
+"""Ray names no cause where something answers at the address and refuses."""
+
+
 class ClusterError(Exception):
     """No cluster can be had; says why, and what to do."""
 
@@ -47,6 +54,7 @@ class Cluster:
     def __init__(self, address: str | None, cpus: int | None) -> None:
         """Connects to the cluster at `address`, or starts one here with `cpus` CPUs."""
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        connects = False
         try:
             if address is None:
                 # Without an address Ray joins a cluster that runs here, or one that RAY_ADDRESS names.
@@ -59,12 +67,13 @@ class Cluster:
                 )
             else:
                 answers(address)
+                connects = True
                 # Its machines have rxsteer, but not this package.
                 package = str(Path(__file__).parent)
                 ray.init(address=address, runtime_env={"py_modules": [package]}, **common)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             where = f"at {address}" if address else "on this machine"
-            raise ClusterError(f"no Ray cluster {where}: {error}") from error
+            raise ClusterError(f"no Ray cluster {where}: {error}{TOKENS if connects else ''}") from error
 
     def __enter__(self) -> Cluster:
         """Is its own block."""
