@@ -215,7 +215,7 @@ fn own() -> Vec<Family> {
         gauge(
             "longest_round",
             Some("seconds"),
-            "The longest time since the last look that the event thread worked without a look at its events.",
+            "The longest time that the event thread worked without a look at its events, within the last 10 to 20 seconds.",
             of(|status| Some(status.longest_round_ns as f64 * 1e-9)),
         ),
         gauge(

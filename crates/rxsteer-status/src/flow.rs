@@ -37,6 +37,9 @@ pub struct FlowShown {
     /// Packets on further CPUs, which are not counted separately.
     #[serde(default)]
     pub other_cpus: u64,
+    /// For a flow that ended, its number among those that ended, from 1: a viewer that asks again recognises the flows that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u64>,
 }
 
 /// Totals of the packets that were counted for flows. Once traffic has stopped, `packets` + `ended` + `cleared` +
@@ -53,7 +56,7 @@ pub struct FlowStatisticsShown {
     pub cleared: u64,
     /// Packets of flows for which there was no room.
     pub refused: u64,
-    /// Ended flows that are missing in the list of ended flows, because there was no room.
+    /// Flows whose last counts were lost when they ended, because there was no room; they are in no list of ended flows.
     pub records_lost: u64,
 }
 

@@ -58,8 +58,8 @@ pub struct Status {
     /// Buckets that moved by load, under policies with `balance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<BalanceShown>,
-    /// The longest time since the last status that the event thread worked without a look at its events, in
-    /// nanoseconds.
+    /// The longest time within the last 10 to 20 seconds that the event thread worked without a look at its events, in
+    /// nanoseconds. It does not depend on how often, or by how many, the status is asked for.
     #[serde(default)]
     pub longest_round_ns: u64,
     /// Its interfaces.
@@ -87,7 +87,7 @@ pub struct Status {
     /// The last events, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// Flows that ended since flows were last requested, if flows are requested.
+    /// The flows that ended last, if flows are requested: as many as are requested, for 5 minutes after their end, at most 1000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended_flows: Vec<FlowShown>,
 }

@@ -10,9 +10,13 @@ use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The most ended flows that are kept for the status until they are read.
+/// The most ended flows that are kept for the status.
 const MAX_ENDED: usize = 1000;
+
+/// How long they are kept.
+const ENDED_KEPT: Duration = Duration::from_secs(300);
 
 /// The least number of ended flows that are kept for a recorder until it reads them. A recorder that waits for a slow
 /// disk is some seconds late.
@@ -264,8 +268,8 @@ impl Lines {
     }
 }
 
-/// Ended flows that were not read yet: the latest, at most [`MAX_ENDED`], for the status; and all of them for the
-/// recorder, if there is one.
+/// Flows that ended: for the status the latest, at most [`MAX_ENDED`] and none for longer than [`ENDED_KEPT`], however often they are
+/// read; and all of them for the recorder, if there is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndedFlows {
     queues: Arc<Mutex<Ended>>,
@@ -275,10 +279,29 @@ pub(crate) struct EndedFlows {
 
 #[derive(Debug, Default)]
 struct Ended {
-    lines: VecDeque<Line>,
-    /// Flows that were discarded before they were read.
-    not_kept: u64,
+    /// The number of the flow that ended last, from 1, and the latest flows with the times at which their ends were noticed.
+    last: u64,
+    latest: VecDeque<(Instant, Line)>,
     to_record: Option<ToRecord>,
+}
+
+impl Ended {
+    fn keep(&mut self, line: Line, now: Instant) {
+        if self.latest.len() == MAX_ENDED {
+            self.latest.pop_front();
+        }
+        self.latest.push_back((now, line));
+        self.last += 1;
+    }
+
+    fn latest(&mut self, most: usize, now: Instant) -> Vec<(u64, Line)> {
+        while self.latest.front().is_some_and(|(at, _)| now.duration_since(*at) > ENDED_KEPT) {
+            self.latest.pop_front();
+        }
+        let count = most.min(self.latest.len());
+        let lines = self.latest.range(self.latest.len() - count..).map(|(_, line)| *line);
+        (self.last + 1 - count as u64..).zip(lines).collect()
+    }
 }
 
 #[derive(Debug)]
@@ -303,11 +326,7 @@ impl EndedFlows {
 
     pub(crate) fn push(&self, ended: EndedLine) {
         let queues = &mut *self.queues();
-        if queues.lines.len() == MAX_ENDED {
-            queues.lines.pop_front();
-            queues.not_kept += 1;
-        }
-        queues.lines.push_back(ended.line);
+        queues.keep(ended.line, Instant::now());
         match &mut queues.to_record {
             Some(queue) if queue.lines.len() < queue.most => queue.lines.push(ended),
             Some(queue) => {
@@ -318,11 +337,9 @@ impl EndedFlows {
         }
     }
 
-    /// Returns up to `most` flows, oldest first, and removes them.
-    pub(crate) fn take(&self, most: usize) -> Vec<Line> {
-        let mut queues = self.queues();
-        let count = most.min(queues.lines.len());
-        queues.lines.drain(..count).collect()
+    /// Returns the `most` flows that ended last and are kept, oldest first, with their numbers.
+    pub(crate) fn latest(&self, most: usize) -> Vec<(u64, Line)> {
+        self.queues().latest(most, Instant::now())
     }
 
     /// Returns all flows that the recorder has not had, oldest first.
@@ -335,9 +352,50 @@ impl EndedFlows {
     pub(crate) fn unrecorded(&self) -> Unrecorded {
         self.queues().to_record.as_ref().map(|queue| queue.lost).unwrap_or_default()
     }
+}
 
-    /// How many flows were discarded before the status read them.
-    pub(crate) fn not_kept(&self) -> u64 {
-        self.queues().not_kept
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line that can be recognised by the time of its last packet.
+    fn line(seen: u32) -> Line {
+        Line {
+            slot: steer_slot { last_seen: seen, ..steer_slot::default() },
+            flow: steer_flow::default(),
+        }
+    }
+
+    fn seen(flows: &[(u64, Line)]) -> Vec<(u64, u32)> {
+        flows.iter().map(|(number, line)| (*number, line.slot.last_seen)).collect()
+    }
+
+    #[test]
+    fn all_viewers_get_the_same_ended_flows() {
+        let (mut ended, now) = (Ended::default(), Instant::now());
+        for flow in 1..=5 {
+            ended.keep(line(flow), now);
+        }
+        for _ in 0..2 {
+            assert_eq!(seen(&ended.latest(3, now)), [(3, 3), (4, 4), (5, 5)]);
+        }
+        assert_eq!(ended.latest(9, now).len(), 5);
+    }
+
+    #[test]
+    fn ended_flows_are_kept_for_a_time_and_up_to_a_number() {
+        let (mut ended, begin) = (Ended::default(), Instant::now());
+        ended.keep(line(1), begin);
+        ended.keep(line(2), begin + ENDED_KEPT);
+        assert_eq!(ended.latest(9, begin + ENDED_KEPT).len(), 2);
+        let later = begin + ENDED_KEPT + Duration::from_nanos(1);
+        assert_eq!(seen(&ended.latest(9, later)), [(2, 2)]);
+        for flow in 3..3 + MAX_ENDED as u32 {
+            ended.keep(line(flow), later);
+        }
+        let latest = ended.latest(usize::MAX, later);
+        assert_eq!(latest.len(), MAX_ENDED);
+        assert_eq!(latest.first().map(|(number, _)| *number), Some(3));
+        assert!(ended.latest(9, later + 2 * ENDED_KEPT).is_empty());
     }
 }

@@ -189,15 +189,14 @@ impl View {
         let _ = self.records.consume();
     }
 
-    /// Up to `most` flows that ended since the last call, oldest first; and how many were discarded unread since the
-    /// path was loaded.
+    /// The `most` flows that ended last, oldest first, with their numbers, which count from 1 since the path was loaded. Flows are kept for
+    /// 5 minutes after their end, at most 1000 of them, so that all who ask get the same.
     #[must_use]
-    pub fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64) {
+    pub fn ended(&self, most: usize) -> Vec<(u64, LiveFlow)> {
         self.take_records();
         let idle_s = self.idle_s(self.jiffies() as u32);
-        let lines = self.ended.take(most).into_iter();
-        let flows = lines.map(|line| line.shown(idle_s(line.slot.last_seen))).collect();
-        (flows, self.ended.not_kept())
+        let lines = self.ended.latest(most).into_iter();
+        lines.map(|(number, line)| (number, line.shown(idle_s(line.slot.last_seen)))).collect()
     }
 
     /// Converts the time of a line to seconds ago.

@@ -12,7 +12,7 @@ use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_xdp::{Buckets, Latest, RxCounts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// The counts of interfaces that are no longer attached. The datapath keeps them only until another interface gets the
 /// number.
@@ -106,7 +106,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
     let mut shown: BTreeMap<u16, Counts> = wanted.collect();
     shown.extend(cpus);
     let statistics = (flows > 0).then(|| view.flows());
-    let (ended, not_kept) = if flows > 0 { view.ended(flows) } else { (Vec::new(), 0) };
+    let ended = if flows > 0 { view.ended(flows) } else { Vec::new() };
     Status {
         command: Command::Run,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -125,7 +125,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         guarded: instance.guarded,
         threads_problem: instance.threads_problem.clone(),
         balance: instance.settings.policy.balance().map(|_| balance(&view.buckets())),
-        longest_round_ns: instance.rounds.longest_ns(),
+        longest_round_ns: instance.rounds.longest_ns(Instant::now()),
         interfaces: interfaces.collect(),
         cpus: shown
             .into_iter()
@@ -142,12 +142,12 @@ pub(crate) fn status<D: Copy + PartialEq>(
             ended: totals.rx.get(LiveCounter::FlowPacketsEnded),
             cleared: totals.rx.get(LiveCounter::FlowPacketsCleared) + statistics.cleared,
             refused: totals.rx.get(LiveCounter::FlowPacketsRefused),
-            records_lost: totals.rx.get(LiveCounter::FlowRecordsLost) + not_kept,
+            records_lost: totals.rx.get(LiveCounter::FlowRecordsLost),
         }),
         largest_flows: statistics
             .map_or_else(Vec::new, |statistics| flows::largest(statistics.flows, flows)),
         flow_records: None,
-        ended_flows: ended.iter().map(flows::flow_shown).collect(),
+        ended_flows: ended.iter().map(flows::ended_shown).collect(),
         events: instance.events.to_vec(),
         totals,
     }

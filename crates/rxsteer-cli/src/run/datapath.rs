@@ -84,8 +84,8 @@ pub(crate) trait DatapathView<D>: Send + 'static {
     fn clear_flows(&self) -> Result<(), String>;
     /// Takes the programs' records of flows that ended. The caller calls this ten times a second.
     fn take_records(&self);
-    /// Up to `most` flows that ended since the last call; and the total number of discarded ones.
-    fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64);
+    /// The `most` flows that ended last and are kept, oldest first, with their numbers.
+    fn ended(&self, most: usize) -> Vec<(u64, LiveFlow)>;
 }
 
 impl Datapath for Path {
@@ -223,7 +223,7 @@ impl DatapathView<DeviceId> for View {
         View::take_records(self);
     }
 
-    fn ended(&self, most: usize) -> (Vec<LiveFlow>, u64) {
+    fn ended(&self, most: usize) -> Vec<(u64, LiveFlow)> {
         View::ended(self, most)
     }
 }

@@ -108,7 +108,8 @@ pub(crate) fn run<P: Datapath>(
         if schedule.go_on(now, instance, out) {
             instance.show();
         }
-        instance.rounds.took(now.elapsed());
+        let end = Instant::now();
+        instance.rounds.took(end - now, end);
         if instance.is_deserted() {
             let event = Happened::new(EventKind::Ended, "no interface is left to steer");
             say(instance, out, [event]);

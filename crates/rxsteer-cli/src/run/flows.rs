@@ -40,7 +40,13 @@ pub(crate) fn flow_shown(flow: &LiveFlow) -> FlowShown {
         tcp_flags: flow.tcp_flags,
         cpus,
         other_cpus: flow.other_cpus.packets,
+        ended: None,
     }
+}
+
+/// A flow that ended, with its number.
+pub(crate) fn ended_shown((number, flow): &(u64, LiveFlow)) -> FlowShown {
+    FlowShown { ended: Some(*number), ..flow_shown(flow) }
 }
 
 /// Where the packets of a flow currently go, and why.

@@ -12,6 +12,7 @@ use super::datapath::Datapath;
 use super::interfaces::Steered;
 use super::queue_names;
 use super::reload::changes;
+use super::rounds::Rounds;
 use rxsteer_host::{Host, Link, Pattern};
 use rxsteer_status::protocol::{Answer, Changed};
 use rxsteer_status::{
@@ -23,8 +24,7 @@ use rxsteer_user::packet::TunnelKinds;
 use rxsteer_xdp::{Latest, Settings};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Properties that stay the same while the instance runs.
 pub(crate) struct Fixed {
@@ -86,22 +86,6 @@ pub(crate) struct InterfaceShown<D> {
     pub(crate) since: Option<Instant>,
     /// The counts of an interface that is no longer attached.
     pub(crate) counts: Arc<RxShown>,
-}
-
-/// The longest time that the event thread worked without a look at its events.
-#[derive(Debug, Default)]
-pub(crate) struct Rounds(AtomicU64);
-
-impl Rounds {
-    pub(crate) fn took(&self, time: Duration) {
-        // ORDER: Relaxed, here and below: nothing else is published with the number.
-        self.0.fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// The longest time since the last call, in nanoseconds.
-    pub(crate) fn longest_ns(&self) -> u64 {
-        self.0.swap(0, Ordering::Relaxed)
-    }
 }
 
 /// A running instance.

@@ -140,8 +140,8 @@ impl DatapathView<u32> for MockView {
         Ok(())
     }
     fn take_records(&self) {}
-    fn ended(&self, _most: usize) -> (Vec<LiveFlow>, u64) {
-        (Vec::new(), 0)
+    fn ended(&self, _most: usize) -> Vec<(u64, LiveFlow)> {
+        Vec::new()
     }
 }
 

@@ -47,6 +47,8 @@ mod queue_names;
 mod records;
 #[cfg(feature = "xdp")]
 mod reload;
+#[cfg(feature = "xdp")]
+mod rounds;
 pub(crate) mod show;
 mod show_rates;
 #[cfg(all(test, feature = "xdp"))]

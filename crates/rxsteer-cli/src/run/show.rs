@@ -83,7 +83,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
         text.push_str(&show_rates::events(&status.events));
     }
     if !status.ended_flows.is_empty() {
-        text.push_str("\nFlows that ended since flows were asked for last\n");
+        text.push_str("\nFlows that ended last, within 5 minutes\n");
         text.push_str(&flows(&status.ended_flows, status.command));
     }
     text

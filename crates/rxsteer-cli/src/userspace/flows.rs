@@ -57,5 +57,6 @@ fn flow_shown(flows: &LiveFlows, record: &FlowRecord, now_ns: u64) -> FlowShown 
         tcp_flags: totals.tcp_flags,
         cpus: cpus.collect(),
         other_cpus: record.shared.packets,
+        ended: None,
     }
 }
