@@ -26,7 +26,7 @@ const LONGEST_SECONDS: f64 = 1e6;
     rxsteer sim mine.toml --set steering.policy=bound:0=1,1=2 --set traffic.0.flows=8\n  \
     rxsteer sim rpc-8 --compare none,rps,rfs --report ./rpc --csv rpc.csv\n  \
     rxsteer sim --from capture.pcap --from-speed 100x --compare rps,sparse,rfs+sparse\n  \
-    rxsteer sim --published rfs                            a published table beside its prediction\n  \
+    rxsteer sim --published rfs                            a published table beside simulated figures\n  \
     rxsteer sim web-server-64 --seconds 1 --json | jq '.cells[0].summary.run'\n\n\
     The first policy of --compare is the baseline: name what you have now. The same scenario, settings and seeds give \
     the same output, byte by byte, whatever --threads is.\n\n\

@@ -40,12 +40,12 @@ const ELSE: [&str; 15] = [
 /// The widest line of a text.
 const WIDTH: usize = 100;
 
-/// Published tables, predicted.
+/// Published tables, simulated.
 #[derive(Args, Debug)]
 pub(crate) struct PublishedArgs {
-    /// Predict a published table
+    /// Simulate the experiment of a published table
     ///
-    /// The report has it beside what was measured. The costs are fitted to its rows without the mechanism that is predicted. E.g. --published rfs.
+    /// The report has the figures beside those that were measured, and each row's role: fitted, reproduced (it rests on a figure that the costs were made from) or predicted, if there are such rows; and a null model. E.g. --published rfs.
     #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
           conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
     pub(crate) published: Option<Experiment>,
