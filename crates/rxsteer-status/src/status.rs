@@ -417,6 +417,9 @@ pub struct CpuStatus {
     /// The delay of sampled packets that were delivered on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
+    /// In shadow mode: the packets with a flow that would have been sent to it, since the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would: Option<u64>,
 }
 
 /// The kernel thread that empties a CPU's ring: what it did, and what the ring lost meanwhile, by the names in the list
@@ -470,7 +473,7 @@ mod tests {
         let drops = Drops { alloc: 2, ..Drops::default() };
         let thread = ThreadShown::new(Some("fifo:1".to_owned()), |_| 4);
         let counts = Counts { rx, drops, delivered: 5, waiting: 0 };
-        let cpu = CpuStatus { cpu: 3, counts, thread, delay: None };
+        let cpu = CpuStatus { cpu: 3, counts, thread, delay: None, would: None };
         let value = serde_json::to_value(&cpu).unwrap();
         assert_eq!((&value["received"], &value["drops"]["alloc"]), (&14.into(), &2.into()));
         assert_eq!((&value["flow_limit_drops"], &value["moves"]), (&Value::Null, &2.into()));

@@ -156,6 +156,7 @@ impl Look {
             counts,
             thread: ThreadShown::default(),
             delay,
+            would: None,
         };
         cpus.into_iter().map(cpu).collect()
     }

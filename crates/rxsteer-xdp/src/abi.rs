@@ -41,7 +41,7 @@ pub(crate) use skeleton::types::{
     steer_action, steer_bucket, steer_candidates, steer_config, steer_counters, steer_delays,
     steer_ended, steer_flow, steer_flow_key, steer_hash_active, steer_limiter, steer_line,
     steer_matcher, steer_net_key, steer_pair, steer_ring, steer_row, steer_rule_end,
-    steer_rule_fields as rule_fields, steer_rule_hits, steer_slot, steer_sparse_slot,
+    steer_rule_fields as rule_fields, steer_rule_hits, steer_shadow, steer_slot, steer_sparse_slot,
     steer_tunnel_key,
 };
 pub(crate) use skeleton::{OpenSteerSkel, SteerSkel, SteerSkelBuilder};
@@ -272,6 +272,7 @@ pod!(
     steer_row,
     steer_rule_end,
     steer_rule_hits,
+    steer_shadow,
     steer_slot,
     steer_sparse_slot,
     steer_tunnel_key

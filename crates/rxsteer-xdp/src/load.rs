@@ -194,6 +194,7 @@ pub(crate) fn open(
     size(&mut maps.steer_socks, (1 << sizes.sock_log) / LINE_WORDS)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
     size(&mut maps.steer_buckets, sizes.cpus * (MAX_BUCKETS + sizes.cpus))?;
+    size(&mut maps.steer_shadows, sizes.cpus * sizes.cpus)?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.cpus)?;
     size(&mut maps.steer_candidate_sets, sizes.cpus << SETS_LOG)?;

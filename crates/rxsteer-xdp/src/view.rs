@@ -6,18 +6,19 @@
 
 use crate::abi::{
     self, Array, Shared, Variable, steer_candidates, steer_counters, steer_ended,
-    steer_hash_active, steer_line, steer_rule_hits, steer_sparse_slot,
+    steer_hash_active, steer_line, steer_rule_hits, steer_shadow, steer_sparse_slot,
 };
 use crate::flows::{EndedFlows, EndedLine, FlowStatistics, Lines, LiveFlow};
 use crate::grace::Grace;
 use crate::latest::Latest;
-use crate::live::Counters;
+use crate::live::{Counters, cpu_of};
 use crate::load::{LoadError, Loaded, Sizes};
 use crate::path::{Buckets, DeviceId};
 use crate::rings::SharedRings;
 use crate::rules::hits_of;
 use crate::setup::Settings;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use rxsteer_core::CpuId;
 use rxsteer_core::matching::PacketRule;
 use rxsteer_packet::SymmetricHash;
 use std::mem::offset_of;
@@ -67,6 +68,7 @@ pub struct View {
     pub(crate) lines: Lines,
     counts: Array<steer_counters>,
     hits: Array<steer_rule_hits>,
+    shadows: Array<steer_shadow>,
     pub(crate) socks: Array<steer_line>,
     pub(crate) sparse: Array<steer_sparse_slot>,
     pub(crate) hash_actives: Array<steer_hash_active>,
@@ -111,6 +113,7 @@ impl View {
             lines: Lines::of(&loaded.skel)?,
             counts: Array::new(&maps.steer_counts)?,
             hits: Array::new(&maps.steer_hits)?,
+            shadows: Array::new(&maps.steer_shadows)?,
             socks: Array::new(&maps.steer_socks)?,
             sparse: Array::new(&maps.steer_sparse)?,
             hash_actives: Array::new(&maps.steer_hash_actives)?,
@@ -158,6 +161,17 @@ impl View {
         let of =
             |(rule, counter): &(PacketRule, u16)| (rule.clone(), hits_of(&self.hits, *counter));
         self.known.get().rules.iter().map(of).collect()
+    }
+
+    /// For each CPU that frames would have been sent to in shadow mode, how many of them, since the path was loaded. Frames
+    /// without a flow are not counted.
+    #[must_use]
+    pub fn shadow(&self) -> Vec<(CpuId, u64)> {
+        let cpus = self.sizes.cpus;
+        let frames =
+            |cpu| (0..cpus).map(|rx_cpu| self.shadows.get(rx_cpu * cpus + cpu).frames).sum::<u64>();
+        let all = (0..cpus).map(|cpu| (cpu_of(cpu), frames(cpu)));
+        all.filter(|(_, frames)| *frames != 0).collect()
     }
 
     /// Every flow that is counted.

@@ -105,6 +105,14 @@ pub(crate) fn status<D: Copy + PartialEq>(
     let wanted = instance.settings.cpus.iter().map(|cpu| (cpu.get(), Counts::default()));
     let mut shown: BTreeMap<u16, Counts> = wanted.collect();
     shown.extend(cpus);
+    let in_shadow = instance.settings.shadow;
+    let would: BTreeMap<u16, u64> = match in_shadow {
+        true => view.shadow().into_iter().map(|(cpu, frames)| (cpu.get(), frames)).collect(),
+        false => BTreeMap::new(),
+    };
+    for cpu in would.keys() {
+        shown.entry(*cpu).or_default();
+    }
     let statistics = (flows > 0).then(|| view.flows());
     let ended = if flows > 0 { view.ended(flows) } else { Vec::new() };
     Status {
@@ -131,7 +139,9 @@ pub(crate) fn status<D: Copy + PartialEq>(
             .into_iter()
             .map(|(cpu, counts)| {
                 let thread = threads.remove(&cpu).unwrap_or_default();
-                CpuStatus { cpu, counts, thread, delay: delays.remove(&cpu) }
+                let delay = delays.remove(&cpu);
+                let would = in_shadow.then(|| would.get(&cpu).copied().unwrap_or(0));
+                CpuStatus { cpu, counts, thread, delay, would }
             })
             .collect(),
         reordered: None,

@@ -74,6 +74,8 @@ pub(crate) trait DatapathView<D>: Send + 'static {
     fn counted(&self) -> Counted<D>;
     /// Where buckets are, and what moved by load.
     fn buckets(&self) -> Buckets;
+    /// For each CPU, the frames that would have been sent to it in shadow mode.
+    fn shadow(&self) -> Vec<(CpuId, u64)>;
     /// As [`Datapath::rule_hits`].
     fn rule_hits(&self) -> Vec<(PacketRule, u64)>;
     /// Where a flow is, and why.
@@ -201,6 +203,10 @@ impl DatapathView<DeviceId> for View {
 
     fn buckets(&self) -> Buckets {
         View::buckets(self)
+    }
+
+    fn shadow(&self) -> Vec<(CpuId, u64)> {
+        View::shadow(self)
     }
 
     fn rule_hits(&self) -> Vec<(PacketRule, u64)> {

@@ -127,6 +127,9 @@ impl DatapathView<u32> for MockView {
     fn buckets(&self) -> rxsteer_xdp::Buckets {
         rxsteer_xdp::Buckets::default()
     }
+    fn shadow(&self) -> Vec<(CpuId, u64)> {
+        Vec::new()
+    }
     fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
         Vec::new()
     }

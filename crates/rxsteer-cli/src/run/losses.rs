@@ -107,7 +107,7 @@ mod tests {
             _ => 0,
         });
         let counts = Counts { drops, ..Counts::default() };
-        status.cpus = vec![CpuStatus { cpu: 1, counts, thread, delay: None }];
+        status.cpus = vec![CpuStatus { cpu: 1, counts, thread, delay: None, would: None }];
         losses(&status)
     }
 

@@ -62,6 +62,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     text.push_str(&interfaces(&status.interfaces, rates));
     text.push('\n');
     text.push_str(&cpus(&status.cpus));
+    text.push_str(&shadow(&status.cpus));
     text.push('\n');
     if let Some(rates) = rates {
         text.push_str(&show_rates::cpus(rates));
@@ -210,6 +211,22 @@ pub(super) fn cpus(cpus: &[CpuStatus]) -> String {
         let _ = writeln!(text, " and {} with nothing", plural(idle.len(), "CPU"));
     }
     text
+}
+
+/// What each CPU would carry, in shadow mode.
+fn shadow(cpus: &[CpuStatus]) -> String {
+    let all: u64 = cpus.iter().filter_map(|cpu| cpu.would).sum();
+    let mut table = new(&["CPU", "would carry", "share"], &[]);
+    for CpuStatus { cpu, would, .. } in cpus {
+        if let Some(would) = would.filter(|_| all > 0) {
+            let share = 100.0 * would as f64 / all as f64;
+            table.add_row(vec![cpu.to_string(), grouped(would), format!("{share:.1} %")]);
+        }
+    }
+    match all {
+        0 => String::new(),
+        _ => format!("\n{}", lines(&table)),
+    }
 }
 
 /// What the rings' threads do, on CPUs to which frames were sent.

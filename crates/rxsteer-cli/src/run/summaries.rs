@@ -174,7 +174,7 @@ fn drops_event(cpu: u16, lately: &Lately, seconds: u64, settings: &SettingsShown
         });
         let drops = Drops { ring_full: lately.lost, ..Drops::default() };
         let counts = Counts { drops, ..Counts::default() };
-        let status = CpuStatus { cpu, counts, thread, delay: None };
+        let status = CpuStatus { cpu, counts, thread, delay: None, would: None };
         let (what, remedy) = (losses::what(&status, settings), losses::remedy(&status, settings));
         parts.push(format!("{what} -> {remedy}"));
     }

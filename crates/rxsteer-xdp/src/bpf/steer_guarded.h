@@ -15,6 +15,7 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	const struct steer_config *config;
 	struct steer_counters *counters;
 	struct steer_dest dest;
+	struct steer_shadow *shadow;
 	struct steer_pair *pair;
 	struct steer_slot *slot;
 	__u32 cpu_before;
@@ -30,6 +31,9 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 	steer_report_dest(&dest);
 	work->cpu = dest.cpu;
 	if (config->shadow) {
+		shadow = steer_shadow_at(work->rx_cpu, work->target.cpu);
+		if (shadow)
+			shadow->frames++;
 		cpu_before = slot->packed & STEER_SLOT_CPU;
 		/* Counts what would happen without shadow mode: nothing is under way anywhere, so nothing is
 		 * deferred. */

@@ -118,6 +118,8 @@ STEER_LINES(steer_socks, struct steer_line);
 STEER_LINES(steer_sparse, struct steer_sparse_slot);
 /* For each RX CPU, STEER_MAX_BUCKETS buckets, and then an element for each CPU. */
 STEER_LINES(steer_buckets, struct steer_bucket);
+/* Indexed by RX CPU, each in its own row, and CPU. */
+STEER_LINES(steer_shadows, struct steer_shadow);
 STEER_LINES(steer_chains, struct steer_line);
 STEER_LINES(steer_hash_actives, struct steer_hash_active);
 /* For each RX CPU, its sets of flows without a sparse slot. */
@@ -213,6 +215,13 @@ static __always_inline struct steer_bucket *steer_bucket_at(__u32 rx_cpu, __u32 
 	__u32 index = rx_cpu * (STEER_MAX_BUCKETS + steer_cpus) + bucket;
 
 	return bpf_map_lookup_elem(&steer_buckets, &index);
+}
+
+static __always_inline struct steer_shadow *steer_shadow_at(__u32 rx_cpu, __u32 cpu)
+{
+	__u32 index = rx_cpu * steer_cpus + cpu;
+
+	return bpf_map_lookup_elem(&steer_shadows, &index);
 }
 
 static __always_inline struct steer_line *steer_chain_line(__u32 index)

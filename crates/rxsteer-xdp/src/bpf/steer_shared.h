@@ -489,6 +489,11 @@ struct steer_bucket {
 	__u32 reserved;
 };
 
+/* In shadow mode: the frames of one RX CPU that would go to one CPU. */
+struct steer_shadow {
+	__u64 frames;
+};
+
 /* The time plus one at which an RX CPU last let the hash decide. */
 struct steer_hash_active {
 	__u64 last_seen;

@@ -322,6 +322,7 @@ fn size_maps(
     size(&mut maps.steer_socks, sizes.sock_entries / LINE_WORDS)?;
     size(&mut maps.steer_sparse, sizes.cpus * SPARSE_ROW)?;
     size(&mut maps.steer_buckets, sizes.rx_cpus * (MAX_BUCKETS + sizes.cpus))?;
+    size(&mut maps.steer_shadows, sizes.rx_cpus * sizes.cpus)?;
     size(&mut maps.steer_chains, (1 << sizes.chains_log) / LINE_WORDS)?;
     size(&mut maps.steer_hash_actives, sizes.rx_cpus)?;
     size(&mut maps.steer_candidate_sets, sizes.rx_cpus << SETS_LOG)?;

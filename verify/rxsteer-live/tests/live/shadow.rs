@@ -8,8 +8,9 @@ use rxsteer_lab::{
     LinkOptions, LiveFrames, OrderCheck, Seen, Steering, Testbed, Totals, Traffic, offline,
     ring_threads, skipped, slice,
 };
+use serde_json::Value;
 
-use super::{Busy, set};
+use super::{Busy, ask, set};
 
 /// Sends numbered frames from CPU 0, which also has other work, while `changes` happen. The threads of the rings have
 /// the lowest priority on their CPU, so redirected frames wait long.
@@ -104,4 +105,40 @@ fn no_frame_is_redirected_in_shadow_when_a_cpu_goes_and_comes_back() {
     });
     assert!(seen.frames > 10_000 && seen.late == 0, "{seen:?} {totals:?}");
     assert_eq!((totals.redirected, totals.unaccounted()), (0, 0), "{totals:?}");
+}
+
+/// The status counts what each CPU would carry, and only in shadow mode.
+#[test]
+fn status_shows_what_each_cpu_would_carry() {
+    let test = "shadow::status_shows_what_each_cpu_would_carry";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let arguments = ["in0", "--policy", "rps", "--cpus", "1-1", "--shadow", "--socket", &socket];
+    let _steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let traffic = Traffic { flows: 4, pace: Duration::from_micros(20), ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    let would = || -> Vec<Option<u64>> {
+        let status: Value =
+            serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();
+        let cpus = status["cpus"].as_array().unwrap().iter();
+        cpus.map(|cpu| cpu.get("would").and_then(Value::as_u64)).collect()
+    };
+    source.send(testbed.sender(), 0, 1000).unwrap();
+    // The hosts send a few frames of their own.
+    let about = |found: &[Option<u64>], wanted: [u64; 2]| {
+        let near = |(found, wanted): (&Option<u64>, u64)| {
+            found.is_some_and(|found| (wanted..wanted + 20).contains(&found))
+        };
+        assert!(found.len() == 2 && found.iter().zip(wanted).all(near), "{found:?} {wanted:?}");
+    };
+    about(&would(), [0, 1000]);
+    set(&socket, "cpus=0-0");
+    source.send(testbed.sender(), 0, 500).unwrap();
+    about(&would(), [500, 1000]);
+    let text = ask(&["status", "--socket", &socket]);
+    assert!(text.contains("would carry"), "{text}");
+    set(&socket, "shadow=off");
+    assert_eq!(would(), [None, None], "frames go there now");
 }
