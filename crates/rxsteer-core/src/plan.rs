@@ -220,7 +220,7 @@ impl Plan {
         self.matcher.as_ref()
     }
 
-    /// The rules before the policy, and how many packets each matched since they were set.
+    /// The rules before the policy, and how many packets each matched since it was set.
     #[must_use]
     pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
         let of =

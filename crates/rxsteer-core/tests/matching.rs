@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rxsteer_core::matching::{
     Action, End, Facts, Matcher, NO_VLAN, PacketRule, Prefix, Side, Tables, Term, TunnelNumber,
 };
+use rxsteer_core::{CpuId, Plan, Policy, SteerConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Few values, so that rules and packets meet.
@@ -195,4 +196,24 @@ fn hits_are_counted_by_each_producer() {
         matcher.count(producer, rule);
     }
     assert_eq!(matcher.hits(), [3, 1]);
+}
+
+/// A plan that follows another one keeps the counts of the rules that stay.
+#[test]
+fn rules_that_stay_keep_their_counts() {
+    let rules = |texts: &[&str]| -> Vec<PacketRule> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    };
+    let mut config =
+        SteerConfig::new(Policy::Rps, "0-3".parse().unwrap(), vec![CpuId::new(0).unwrap()]);
+    config.packet_rules = rules(&["tcp → 1", "udp → 2"]);
+    let first = Plan::new(&config, 2).unwrap();
+    first.matcher().unwrap().count(1, 1);
+    config.packet_rules = rules(&["esp → 3", "udp → 2"]);
+    let second = first.next(&config).unwrap();
+    // A producer that still decides by the first plan counts on.
+    first.matcher().unwrap().count(0, 1);
+    second.matcher().unwrap().count(1, 0);
+    let hits: Vec<u64> = second.rule_hits().iter().map(|(_, hits)| *hits).collect();
+    assert_eq!(hits, [1, 2]);
 }

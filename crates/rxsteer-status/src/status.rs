@@ -152,7 +152,7 @@ pub struct SettingsShown {
     pub mode: String,
     /// The CPUs that packets are steered to.
     pub cpus: String,
-    /// The rules before the policy, and the packets that each matched since they were set.
+    /// The rules before the policy, and the packets that each matched since it was set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleShown>,
     /// CPU maps of single interfaces and RX queues: "eth0:0=0-3".

@@ -47,7 +47,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// The rules before the policy, and how many packets each matched since they were set.
+    /// The rules before the policy, and how many packets each matched since it was set.
     #[must_use]
     pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
         self.switch.see().value().plan.rule_hits()

@@ -74,7 +74,7 @@ pub struct Report<H> {
     pub unknown_rx_queue: u64,
     /// How many packets each mechanism decided on.
     pub steering: SteerCounts,
-    /// The last rules before the policy, and how many packets each matched since they were set.
+    /// The last rules before the policy, and how many packets each matched since it was set.
     pub rules: Vec<(PacketRule, u64)>,
     /// Whether receiving ended early because memory ran out.
     pub out_of_memory: bool,

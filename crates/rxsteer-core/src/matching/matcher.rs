@@ -4,7 +4,6 @@ use super::{Facts, MAX_RULES, PacketRule, Prefix, Side, Term, TunnelNumber};
 use crate::sync::{AtomicU64, Ordering};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::RangeInclusive;
@@ -263,19 +262,34 @@ pub struct Matcher {
     pub(super) vlans: Option<Values<u16>>,
     pub(super) dscps: Option<Values<u8>>,
     pub(super) tunnels: Option<Values<(u8, u32)>>,
-    /// For each producer, the packets that each rule matched. Each producer writes only its own.
-    hits: Box<[AtomicU64]>,
+    /// For each rule, the packets that it matched, by producer. Matchers that have the same rule share them.
+    hits: Box<[Arc<[Hits]>]>,
 }
+
+/// The packets of one producer, which alone writes them: on a cache line of their own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Hits(AtomicU64);
 
 impl Matcher {
     /// Compiles rules for up to `producers` producers, numbered from 0. Rules beyond [`MAX_RULES`] are ignored;
     /// [`crate::SteerConfig::check`] refuses them.
     #[must_use]
     pub fn new(rules: &[PacketRule], producers: u16) -> Matcher {
+        Matcher::next(rules, None, producers)
+    }
+
+    /// The same where `old` held before: a rule that stays keeps its count.
+    fn next(rules: &[PacketRule], old: Option<&Matcher>, producers: u16) -> Matcher {
         let rules = &rules[..rules.len().min(MAX_RULES)];
         let sides = [Side::Source, Side::Destination, Side::Either];
         let number = |of: fn(&Term) -> Option<u8>| Values::new(rules, of);
-        let hits = rules.len() * usize::from(producers);
+        let mut kept: Vec<(&PacketRule, &Arc<[Hits]>)> =
+            old.into_iter().flat_map(|old| old.rules.iter().zip(&old.hits)).collect();
+        let mut hits_of = |rule: &PacketRule| match kept.iter().position(|(old, _)| *old == rule) {
+            Some(at) => Arc::clone(kept.remove(at).1),
+            None => (0..producers).map(|_| Hits::default()).collect(),
+        };
         Matcher {
             all: Set::of(rules, |_| true),
             versions: number(|term| match term {
@@ -300,12 +314,12 @@ impl Matcher {
                 Term::Tunnel(kind, number) => Some((*kind as u8, *number)),
                 _ => None,
             }),
-            hits: (0..hits).map(|_| AtomicU64::new(0)).collect(),
+            hits: rules.iter().map(&mut hits_of).collect(),
             rules: rules.into(),
         }
     }
 
-    /// The compiled rules, if there are any: `old`, with its counts, if it has the same rules.
+    /// The compiled rules, if there are any: `old` if it has the same ones.
     pub(crate) fn of(
         rules: &[PacketRule],
         old: Option<&Arc<Matcher>>,
@@ -313,7 +327,10 @@ impl Matcher {
     ) -> Option<Arc<Matcher>> {
         match old {
             Some(old) if old.rules() == rules => Some(Arc::clone(old)),
-            _ => (!rules.is_empty()).then(|| Arc::new(Matcher::new(rules, producers))),
+            old => {
+                let old = old.map(|old| &**old);
+                (!rules.is_empty()).then(|| Arc::new(Matcher::next(rules, old, producers)))
+            }
         }
     }
 
@@ -357,21 +374,18 @@ impl Matcher {
     /// Counts a packet of `producer` that the rule with this index matched.
     #[inline(always)]
     pub fn count(&self, producer: u16, rule: u16) {
-        let at = usize::from(producer) * self.rules.len() + usize::from(rule);
-        if let Some(hits) = self.hits.get(at) {
+        let of_rule = self.hits.get(usize::from(rule));
+        if let Some(Hits(hits)) = of_rule.and_then(|hits| hits.get(usize::from(producer))) {
             // ORDER: Relaxed; only this producer writes it, and the number is the whole message.
             hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     }
 
-    /// How many packets each rule matched so far.
+    /// How many packets each rule matched since it was set.
     #[must_use]
     pub fn hits(&self) -> Vec<u64> {
-        let mut sums = vec![0; self.rules.len()];
-        for (index, hits) in self.hits.iter().enumerate() {
-            // ORDER: Relaxed; as above.
-            sums[index % self.rules.len()] += hits.load(Ordering::Relaxed);
-        }
-        sums
+        // ORDER: Relaxed; as above.
+        let read = |Hits(hits): &Hits| hits.load(Ordering::Relaxed);
+        self.hits.iter().map(|of_rule| of_rule.iter().map(read).sum()).collect()
     }
 }
