@@ -101,3 +101,21 @@ fn explain_uses_the_number_of_a_frame_and_a_bad_name_is_refused() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(errors.contains("'vxlan' is no tunnel whose number can be a key"), "{errors}");
 }
+
+#[test]
+fn compare_takes_them_too() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let frames = tunnels("esp");
+    let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    let capture = written(dir.path(), "esp", &pcap(1, &frames));
+    let capture = capture.to_str().expect("a plain path");
+    let json = |args: &[&str]| -> Value {
+        let output = rxsteer(args);
+        assert_eq!(output.status.code(), Some(0), "{}", program::errors(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let shared = ["compare", capture, "--cpus", "4", "--seeds", "3", "--json"];
+    assert_eq!(json(&shared)["flows_steered"], 1);
+    let keyed = json(&[&shared[..], &["--key-tunnels", "esp"]].concat());
+    assert_eq!((&keyed["flows_steered"], &keyed["key_tunnels"]), (&64.into(), &"esp".into()));
+}

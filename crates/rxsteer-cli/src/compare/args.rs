@@ -2,7 +2,7 @@
 
 use crate::cli::{parse_sample, parse_synthetic};
 use crate::replay::seeds::MOST_SECRETS;
-use crate::steer_args::FlowSettings;
+use crate::steer_args::{FlowSettings, TunnelKeys};
 use crate::words::whole;
 use clap::{Args, ValueHint};
 use rxsteer_settings::words;
@@ -107,6 +107,9 @@ pub(crate) struct Choices {
 
     #[command(flatten)]
     pub(crate) flows: FlowSettings,
+
+    #[command(flatten)]
+    pub(crate) tunnels: TunnelKeys,
 
     /// Print one JSON object instead of a table
     #[arg(long)]

@@ -4,6 +4,7 @@ use super::advice::Advice;
 use crate::check;
 use rxsteer_host::{Host, Interface, can_run, judge, links};
 use rxsteer_user::core::{CpuSet, Policy};
+use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::printable;
 
 /// At most so many interfaces have commands of their own.
@@ -24,7 +25,7 @@ pub(super) struct Commands {
 pub(super) fn of(
     advice: &Advice,
     cpus: &CpuSet,
-    inner: bool,
+    dissect: DissectOptions,
     interface: Option<&Interface>,
 ) -> anyhow::Result<Commands> {
     let mut commands = Commands::default();
@@ -41,7 +42,7 @@ pub(super) fn of(
         }
         None => Vec::new(),
     };
-    let inner = inner || advice.inner;
+    let dissect = DissectOptions { inner: dissect.inner || advice.inner, ..dissect };
     if interfaces.is_empty() {
         commands.notes.push(if is_here {
             format!("this host shows no NIC; put its name in the place of {SOME}")
@@ -52,7 +53,7 @@ pub(super) fn of(
                  interface in the place of {SOME}"
             )
         });
-        commands.for_interface(SOME, policy, cpus, inner, true);
+        commands.for_interface(SOME, policy, cpus, dissect, true);
     }
     let can_host = can_run(&judge::host(&host));
     for interface in &interfaces {
@@ -72,7 +73,7 @@ pub(super) fn of(
             ));
             SOME
         };
-        commands.for_interface(name, policy, cpus, inner, can);
+        commands.for_interface(name, policy, cpus, dissect, can);
     }
     for (holds, name) in
         [(policy.slots().is_some(), "sparse"), (policy.balance().is_some(), "balance")]
@@ -83,9 +84,15 @@ pub(super) fn of(
             ));
         }
     }
-    if inner {
+    if dissect.inner {
         commands.notes.push(
             "the kernel's own steering looks into some tunnels only (IPIP, GRE), so only rxsteer run does this for all"
+                .to_owned(),
+        );
+    }
+    if !dissect.key_tunnels.is_empty() {
+        commands.notes.push(
+            "the kernel's own steering hashes tunnels by addresses and ports, so only rxsteer run does this"
                 .to_owned(),
         );
     }
@@ -98,12 +105,14 @@ impl Commands {
         name: &str,
         policy: &Policy,
         cpus: &CpuSet,
-        inner: bool,
+        dissect: DissectOptions,
         can_run: bool,
     ) {
         let mut add = |command: String, what: &str| self.lines.push((command, what.to_owned()));
-        // The kernel's has neither sparse nor balance nor, for most tunnels, inner headers.
-        if policy.slots().is_none() && policy.balance().is_none() && !inner {
+        let DissectOptions { inner, key_tunnels } = dissect;
+        // The kernel's has neither sparse nor balance nor, for most tunnels, inner headers, and no keys of tunnels.
+        let in_kernel = !inner && key_tunnels.is_empty();
+        if policy.slots().is_none() && policy.balance().is_none() && in_kernel {
             let (with, what) =
                 if policy.is_rfs() { (" --rfs", "RPS and RFS") } else { ("", "RPS") };
             add(
@@ -112,7 +121,10 @@ impl Commands {
             );
         }
         if can_run && cfg!(feature = "xdp") {
-            let with = if inner { " --inner" } else { "" };
+            let mut with = if inner { " --inner".to_owned() } else { String::new() };
+            if !key_tunnels.is_empty() {
+                with += &format!(" --key-tunnels {key_tunnels}");
+            }
             add(
                 format!("sudo rxsteer run {name} --policy {policy} --cpus {}{with}", list(cpus)),
                 "in order, and undone when it ends",
@@ -136,9 +148,13 @@ mod tests {
     use super::*;
 
     fn lines(policy: &str, cpus: &str, inner: bool) -> Vec<String> {
+        lines_of(policy, cpus, DissectOptions { inner, ..DissectOptions::default() })
+    }
+
+    fn lines_of(policy: &str, cpus: &str, dissect: DissectOptions) -> Vec<String> {
         let mut commands = Commands::default();
         let policy = policy.parse().unwrap();
-        commands.for_interface("eth0", &policy, &cpus.parse().unwrap(), inner, true);
+        commands.for_interface("eth0", &policy, &cpus.parse().unwrap(), dissect, true);
         commands.lines.into_iter().map(|(command, _)| command).collect()
     }
 
@@ -154,5 +170,10 @@ mod tests {
         for only_run in only_run {
             assert!(!only_run.iter().any(|line| line.contains("host apply")), "{only_run:?}");
         }
+        let dissect =
+            DissectOptions { key_tunnels: "esp,gtp".parse().unwrap(), ..DissectOptions::default() };
+        let wanted = "sudo rxsteer run eth0 --policy rps --cpus 0-3 --key-tunnels esp,gtp";
+        let lines = lines_of("rps", "0-3", dissect);
+        assert_eq!(lines, if cfg!(feature = "xdp") { vec![wanted] } else { vec![] });
     }
 }

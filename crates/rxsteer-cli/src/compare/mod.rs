@@ -72,7 +72,7 @@ struct Compared {
     /// Whether the user named them.
     apps_named: bool,
     rx_queues: u16,
-    inner: bool,
+    dissect: DissectOptions,
     secrets: Secrets,
     /// The interface and how long it was captured on, where it was.
     sampled: Option<Sampled>,
@@ -218,7 +218,8 @@ pub(crate) fn traffic(
     let mut frames = Frames::new(Some(&input), input.open()?, Speed::Max, stop)?;
     let mut traffic = Traffic { frames: sample.frames, ..Traffic::default() };
     for inner in [false, true] {
-        let config = config(Policy::Rps, &cpus, &input, inner);
+        let dissect = DissectOptions { inner, ..DissectOptions::default() };
+        let config = config(Policy::Rps, &cpus, &input, dissect);
         let secrets = Secrets::new(Some(random_seed()), 1)?;
         let bar = progress::runs(1, true);
         let draws = draws(&Replay::fast(None), &mut { config }, &mut frames, secrets, stop, &bar)?;
@@ -234,7 +235,12 @@ pub(crate) fn traffic(
 }
 
 /// How frames are received and steered, whatever is compared: on any host, at full speed, with the order checked.
-fn config(policy: Policy, cpus: &CpuSet, input: &Input<'_>, inner: bool) -> PipelineConfig {
+fn config(
+    policy: Policy,
+    cpus: &CpuSet,
+    input: &Input<'_>,
+    dissect: DissectOptions,
+) -> PipelineConfig {
     let mut config = PipelineConfig::new(policy, cpus.clone());
     config.rx_queues = match input.rx_queues {
         RxQueues::Hashed(queues) => queues,
@@ -245,7 +251,7 @@ fn config(policy: Policy, cpus: &CpuSet, input: &Input<'_>, inner: bool) -> Pipe
     config.check_order = true;
     // The spread is compared, which is the same on any host, not the speed of this one.
     config.pin = false;
-    config.dissect = DissectOptions { inner, ..DissectOptions::default() };
+    config.dissect = dissect;
     config
 }
 
@@ -271,9 +277,10 @@ fn compare(
     let app_cpus = args.app_cpus.as_ref().map(|apps| apps.cpus(sys::allowed_cpus()));
     let apps_named = app_cpus.is_some();
     let app_cpus = app_cpus.unwrap_or_else(|| cpus.clone());
-    let rx_queues = config(Policy::None, &cpus, input, false).rx_queues;
-    let mut of = |policy: &Policy, inner: bool, count: Secrets, bar: &ProgressBar| {
-        let mut config = config(policy.clone(), &cpus, input, inner);
+    let dissect = DissectOptions { inner: args.flows.inner(), key_tunnels: args.tunnels.kinds() };
+    let rx_queues = config(Policy::None, &cpus, input, dissect).rx_queues;
+    let mut of = |policy: &Policy, dissect: DissectOptions, count: Secrets, bar: &ProgressBar| {
+        let mut config = config(policy.clone(), &cpus, input, dissect);
         config.standby = policy.is_rfs().then(|| app_cpus.clone());
         config.check()?;
         // Where the hash decides nothing, one secret is all of them.
@@ -282,18 +289,20 @@ fn compare(
         let replay = Replay::fast(apps);
         draws(&replay, &mut config, &mut frames, count, stop, bar)
     };
-    let inner = args.flows.inner();
     let replays = u64::from(args.seeds) * (POLICIES.len() as u64 - 1) + 1;
     let bar = progress::runs(replays, args.json);
     let mut rows = Vec::new();
     for policy in POLICIES {
-        let Some(draws) = of(&policy, inner, secrets, &bar)? else { return Ok(interrupted()) };
+        let Some(draws) = of(&policy, dissect, secrets, &bar)? else { return Ok(interrupted()) };
         rows.push(Row { policy, draws });
     }
     let mut measured = measured(&rows, cpus.len(), apps_named);
     // Where one flow is most of it, it may be a tunnel.
-    if measured.is_one_flow() && !inner {
-        let Some(draws) = of(&Policy::Rps, true, secrets, &bar)? else { return Ok(interrupted()) };
+    if measured.is_one_flow() && !dissect.inner {
+        let inside = DissectOptions { inner: true, ..dissect };
+        let Some(draws) = of(&Policy::Rps, inside, secrets, &bar)? else {
+            return Ok(interrupted());
+        };
         measured.inside = Row { policy: Policy::Rps, draws }.fits();
     }
     bar.finish_and_clear();
@@ -303,14 +312,14 @@ fn compare(
     }
     measured.relief = sampled.as_ref().map(|sampled| sampled.relief.clone());
     let advice = advice::of(&measured);
-    let commands = commands::of(&advice, &cpus, inner, sampled.as_ref().map(|it| &it.interface))?;
+    let commands = commands::of(&advice, &cpus, dissect, sampled.as_ref().map(|it| &it.interface))?;
     let compared = Compared {
         rows,
         cpus,
         app_cpus,
         apps_named,
         rx_queues,
-        inner,
+        dissect,
         secrets,
         sampled,
         advice,

@@ -19,7 +19,7 @@ use rxsteer_sim::recorded::{
     Spread, replace_traffic,
 };
 use rxsteer_sim::scenario::Recorded;
-use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash};
+use rxsteer_user::packet::{DissectOptions, Hasher, SymmetricHash, TunnelKinds};
 use std::path::{Path, PathBuf};
 
 /// The built-in machine that gets a recording if no scenario is named.
@@ -67,6 +67,18 @@ pub(crate) struct FromArgs {
     /// Hash packets inside IPIP, GRE, VXLAN, Geneve and GTP-U tunnels of captures by their own addresses
     #[arg(long, requires = "from", help_heading = "Recordings")]
     pub(crate) from_inner: bool,
+
+    /// Hash tunnels of captures by their number instead of their ports: esp, gtp, l2tp, wireguard; all or none (the
+    /// default)
+    #[arg(
+        long,
+        value_name = "LIST",
+        requires = "from",
+        default_value_t,
+        hide_default_value = true,
+        help_heading = "Recordings"
+    )]
+    pub(crate) from_key_tunnels: TunnelKinds,
 }
 
 /// `--from-spread`.
@@ -143,6 +155,8 @@ impl FromArgs {
             spread,
             self.from_hash_seed.map(|seed| format!("--from-hash-seed {:x}", seed.0)),
             self.from_inner.then(|| "--from-inner".to_owned()),
+            (!self.from_key_tunnels.is_empty())
+                .then(|| format!("--from-key-tunnels {}", self.from_key_tunnels)),
         ]
         .into_iter()
         .flatten()
@@ -160,7 +174,7 @@ impl FromArgs {
         let mut into = Into {
             recording: Recording::new(self.from_packets),
             hasher: Hasher::Symmetric(SymmetricHash::new(secret.to_be_bytes())),
-            options: DissectOptions { inner: self.from_inner, ..DissectOptions::default() },
+            options: DissectOptions { inner: self.from_inner, key_tunnels: self.from_key_tunnels },
             issues: Vec::new(),
             skipped: 0,
         };

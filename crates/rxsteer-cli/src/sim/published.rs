@@ -19,7 +19,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Options about what is run and how; they conflict with a published table.
-const ELSE: [&str; 15] = [
+const ELSE: [&str; 16] = [
     "scenario",
     "list",
     "set",
@@ -35,6 +35,7 @@ const ELSE: [&str; 15] = [
     "from_spread",
     "from_hash_seed",
     "from_inner",
+    "from_key_tunnels",
 ];
 
 /// The widest line of a text.
