@@ -81,7 +81,11 @@ fn change_away_from_none_waits_for_what_gro_holds() {
     let source = LiveFrames::new(link, &traffic).unwrap();
     let seen = || check.total().unwrap().frames;
     let mut deferred = 0;
-    for round in 0..slice(3, 20) {
+    for round in 0..20 {
+        // On a busy machine GRO may have passed the frames on before they are looked at.
+        if round >= slice(3, 20) && deferred > 0 {
+            break;
+        }
         source.send(testbed.sender(), 0, 8).unwrap();
         deferred += round * 16 + 8 - seen();
         set(&socket, "policy=rps");
