@@ -151,6 +151,7 @@ fn scenario(case: &Case, cpus: u16, policy: Policy) -> Scenario {
             slice_ns: 3 * MS,
             softirq_ns: 2 * MS,
             balance_ns: 0,
+            newidle: false,
         },
         traffic: (case.traffic)(cpus),
         events: (case.events)(),

@@ -58,6 +58,7 @@ pub(crate) fn scenario() -> Scenario {
             slice_ns: 3_000_000,
             softirq_ns: 2_000_000,
             balance_ns: 0,
+            newidle: false,
         },
         traffic: vec![
             traffic("bulk", Load::Constant(constant)),

@@ -156,6 +156,9 @@ pub struct Scheduler {
     pub softirq_ns: u64,
     /// The interval for balancing waiting threads over the CPUs; 0: never.
     pub balance_ns: u64,
+    /// Whether a CPU that has no thread left takes one that waits for another CPU at once (newidle balancing, which Linux
+    /// does where idle periods are long).
+    pub newidle: bool,
 }
 
 /// Where a woken thread goes.

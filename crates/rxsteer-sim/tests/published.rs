@@ -126,15 +126,18 @@ fn row(report: &Report, what: &str) -> f64 {
 fn rfs_is_reproduced() {
     let report = report(Experiment::Rfs, &AtomicBool::new(false)).unwrap();
     check(&report);
-    assert_eq!(missed(&report), ["order of latency p90"]);
+    assert_eq!(
+        missed(&report),
+        ["order of latency p90", "order of latency p99", "order of latency σ"]
+    );
     assert!(report.mean_absolute_error() < 8.0, "{}", report.mean_absolute_error());
     assert!((report.null_error() - 7.1).abs() < 0.05, "{}", report.null_error());
     // The report's statements about its misses.
     for row in report.rows.iter().filter(|row| row.unit == "%" && row.role == Role::Beside) {
-        assert!((22.0..34.0).contains(&row.error()), "{row:?}");
+        assert!((18.5..31.5).contains(&row.error()), "{row:?}");
     }
     let gain = row(&report, "RPC test, RFS: tps") / row(&report, "RPC test, RPS: tps");
-    assert!((gain - 1.06).abs() < 0.01, "{gain}");
+    assert!((gain - 1.02).abs() < 0.01, "{gain}");
 }
 
 #[test]
@@ -181,10 +184,10 @@ fn sparse_is_predicted() {
     assert!(report.mean_absolute_error() < 5.0, "{}", report.mean_absolute_error());
     assert!((report.null_error() - 4.6).abs() < 0.05, "{}", report.null_error());
     let fitted = report.rows.iter().filter(|row| row.role == Role::Fitted);
-    assert!(fitted.clone().count() == 12 && fitted.clone().all(|row| row.error().abs() < 7.0));
+    assert!(fitted.clone().count() == 12 && fitted.clone().all(|row| row.error().abs() < 8.0));
     // The report's statements about its misses.
     let error = |what| report.rows.iter().find(|row| row.what == what).unwrap().error();
-    assert!(error("4x gain") > 8.0 && error("8x gain") < -8.0 && error("12x gain") < -5.0);
+    assert!(error("4x gain") > 12.0 && error("8x gain") < -5.0 && error("12x gain") < -8.0);
     assert!(row(&report, "1x in slots, spread") < 0.01);
 }
 

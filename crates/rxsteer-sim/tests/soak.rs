@@ -26,7 +26,7 @@ fn order_holds_and_packets_add_up_whatever_goes_wrong() {
         }
         // A soak in which no packet arrives would pass as well.
         assert!(sum.arrived > SEEDS * PACKETS / 2, "{name}: {sum:?}");
-        assert!(sum.processed > sum.arrived / 10, "{name}: {sum:?}");
+        assert!(sum.processed > sum.arrived / 20, "{name}: {sum:?}");
         assert!(sum.refused > 0, "{name}: no fault filled a ring or a backlog: {sum:?}");
     }
 }

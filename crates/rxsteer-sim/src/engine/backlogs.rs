@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 /// The queue of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// The packets being processed, then the packets that wait.
+    /// The packet being processed, then the packets that wait.
     pub(crate) packets: VecDeque<Packet>,
     /// The room taken by packets that wait and by reservations.
     pub(crate) waiting: u32,
-    /// How many of the first `packets` are being processed.
+    /// Whether the first of `packets` is being processed: 1 or 0.
     pub(crate) in_work: u32,
     /// By producer, the numbers of packets reserved and completed so far.
     counts: Box<[(u32, u32)]>,

@@ -131,14 +131,6 @@ impl Calendar {
         self.put(usize::from(cpu), NEVER);
     }
 
-    /// The time of the next step of `cpu`, if one is noted.
-    pub(crate) fn step_of(&self, cpu: u16) -> Option<u64> {
-        let slot = usize::from(cpu);
-        let slots = self.below.first().map_or(&self.top, |groups| &groups[slot / EIGHT]);
-        let key = slots[slot % EIGHT];
-        (key != NEVER).then_some((key >> TIME_SHIFT) as u64)
-    }
-
     /// Notes the next interrupt of `queue`, and replaces the one noted before.
     #[inline]
     pub(crate) fn note_interrupt(&mut self, queue: u32, at_ns: u64) {
@@ -251,9 +243,7 @@ mod tests {
             calendar.note_step(5, 7);
             calendar.note_step(5, 4);
             calendar.note_step(3, 5);
-            assert_eq!((calendar.step_of(5), calendar.step_of(3)), (Some(4), Some(5)));
             calendar.cancel_step(3);
-            assert_eq!((calendar.step_of(3), calendar.step_of(0)), (None, None));
             assert_eq!(all(calendar), [(4, What::Step { cpu: 5 })]);
         }
     }

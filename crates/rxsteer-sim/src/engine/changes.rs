@@ -33,7 +33,8 @@ impl World<'_> {
         online.unwrap_or(usize::from(cpu)) as u16
     }
 
-    /// Takes a CPU offline, unless it is the last one online. The CPU still finishes its present work.
+    /// Takes a CPU offline, unless it is the last one online. The CPU still finishes the packet in hand; a thread
+    /// continues elsewhere.
     fn offline(&mut self, cpu: u16) {
         let online = self.cpus.iter().filter(|cpu| cpu.online).count();
         if !self.cpus[usize::from(cpu)].online || online == 1 {
@@ -42,7 +43,9 @@ impl World<'_> {
         self.cpus[usize::from(cpu)].online = false;
         self.share_out_backlogs();
         self.change(self.steering.clone());
-        if !self.cpus[usize::from(cpu)].is_working() {
+        if self.cpus[usize::from(cpu)].is_working() {
+            self.interrupt_thread(cpu, self.now);
+        } else {
             self.evacuate(cpu);
         }
     }

@@ -1,20 +1,18 @@
 //! A CPU: its present work, its pending work, and its choice of the next work.
 //!
 //! ```text
-//!   step: finish what was in hand ──► choose ──► poll a ring | work on a backlog | run a thread ──► step
-//!         (all effects happen here)              up to CHUNK_NS of work, one packet at least
+//!   step: finish what was in hand ──► choose ──► polled frames | a packet of a backlog | a thread's packet ──► step
+//!         (its effects happen here)
 //! ```
 //!
-//! The effects of a chunk of work on others happen at its end, when the calendar's time is the CPU's time. So no
-//! effect is visible before its work is done. The cost of a chunk is decided at its start.
+//! A CPU works on one packet at a time, and the effects on others happen at the end of that packet's work, when the
+//! calendar's time is the CPU's time. So no effect is visible before its work is done. Frames that a poll hands over are
+//! the exception: others see them only when the poll ends and its lists are spliced, so the frames in the ring are taken
+//! together. A softirq waits for the end of the packet in hand, or of the poll; a thread is interrupted at once.
 
 use super::packet::Packet;
 use crate::scenario::{Costs, Cpu, Scenario};
-use rxsteer_core::Verdict;
 use std::collections::VecDeque;
-
-/// About how long a CPU works before others see the effects.
-pub(crate) const CHUNK_NS: f64 = 20_000.0;
 
 /// Flows that a CPU processed in this window, or in the one before, count as present in its cache.
 pub(crate) const WINDOW_NS: u64 = 100_000_000;
@@ -22,11 +20,11 @@ pub(crate) const WINDOW_NS: u64 = 100_000_000;
 /// The present work of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Packets of an RX queue, which are queued to backlogs or processed at once.
+    /// Frames of an RX queue, which are queued to backlogs, or one that is processed at once.
     Poll(u32),
-    /// Packets of a CPU's backlog.
+    /// A packet of a CPU's backlog.
     Backlog(u16),
-    /// A thread's requests.
+    /// A packet that a thread reads, or a part of its work.
     Thread(u32),
 }
 
@@ -40,14 +38,41 @@ pub(crate) enum State {
     Working(Work),
 }
 
-/// A packet of the present work.
+/// A packet that a poll hands over when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) packet: Packet,
-    /// The backlog that a polled packet is queued to.
-    pub(crate) verdict: Verdict,
-    /// Whether the packet is processed in the poll that received it.
-    pub(crate) inline: bool,
+    /// The backlog that the packet is queued to.
+    pub(crate) target: u16,
+}
+
+/// What a piece of work costs, by kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    pub(crate) receiving: f64,
+    pub(crate) protocol: f64,
+    pub(crate) application: f64,
+}
+
+/// The work in hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InHand {
+    pub(crate) began_ns: u64,
+    /// When it is complete. A thread may be interrupted before.
+    pub(crate) complete_ns: u64,
+    /// When the CPU steps next: then, or when an interrupt comes.
+    pub(crate) until_ns: u64,
+    pub(crate) cost: Cost,
+    /// Interrupts and wake-ups before it.
+    pub(crate) extra: f64,
+    /// Nanoseconds that a cost of 1 ns takes.
+    pub(crate) ns_per_cost: f64,
+}
+
+impl InHand {
+    pub(crate) fn all(&self) -> f64 {
+        self.extra + self.cost.receiving + self.cost.protocol + self.cost.application
+    }
 }
 
 /// How the time was spent, in nanoseconds of the measured part.
@@ -69,13 +94,24 @@ pub(crate) struct CpuState {
     pub(crate) cache: u16,
     pub(crate) online: bool,
     pub(crate) state: State,
-    /// The packets of the present work, except those of a backlog, which stay in the backlog meanwhile.
+    pub(crate) in_hand: InHand,
+    /// Work takes whole nanoseconds; this is what was left over.
+    pub(crate) fraction_ns: f64,
+    /// The poll or the turn at a backlog that goes on, and how many more packets it may take.
+    pub(crate) turn: Option<Work>,
+    pub(crate) left: u32,
+    /// The packets that the present poll hands over when it ends.
     pub(crate) items: Vec<Item>,
+    /// The frame in hand, if it is processed in the poll that received it.
+    pub(crate) inline: Option<Packet>,
+    /// The number of the present poll, and by CPU the last poll that had a packet for it.
+    pub(crate) poll: u64,
+    pub(crate) lists: Vec<u64>,
     /// RX queues that wait to be polled.
     pub(crate) polls: VecDeque<u32>,
     /// The CPUs whose backlogs this CPU serves: itself, and CPUs that are offline.
     pub(crate) serves: Vec<u16>,
-    /// Additional cost of the next chunk.
+    /// Additional cost of the next piece of work.
     pub(crate) extra: f64,
     /// Whether the last interrupt work was a poll.
     pub(crate) polled: bool,
@@ -114,7 +150,14 @@ impl CpuState {
             cache,
             online: true,
             state: State::Idle,
+            in_hand: InHand::default(),
+            fraction_ns: 0.0,
+            turn: None,
+            left: 0,
             items: Vec::new(),
+            inline: None,
+            poll: 0,
+            lists: Vec::new(),
             polls: VecDeque::new(),
             serves: vec![id as u16],
             extra: 0.0,
@@ -150,11 +193,6 @@ impl CpuState {
 
     pub(crate) fn is_working(&self) -> bool {
         matches!(self.state, State::Working(_))
-    }
-
-    /// Whether the present work is packets that a thread reads.
-    pub(crate) fn runs_thread(&self) -> bool {
-        matches!(self.state, State::Working(Work::Thread(_)))
     }
 
     /// Whether no thread runs or waits here. A scheduler calls such a CPU idle, whatever interrupts do.

@@ -115,8 +115,6 @@ struct World<'a> {
     cpus: Vec<CpuState>,
     /// By core, how many of its CPUs work.
     working: Vec<u32>,
-    /// By CPU, how long its present work takes.
-    in_hand_ns: Vec<f64>,
     queues: Vec<RxQueue>,
     links: Vec<Link>,
     backlogs: BacklogSet,
@@ -136,11 +134,13 @@ struct World<'a> {
     threads: Vec<Thread>,
     /// The offset that is added to the time stamps of packets.
     clock_offset: i64,
-    /// The number of the present poll. `spliced` holds for each CPU the poll in which it last got a list.
-    chunk: u64,
-    spliced: Vec<u64>,
+    /// The number of polls so far.
+    polls: u64,
+    /// What the present poll decides about, and its verdicts.
     arrivals: Vec<Arrival>,
     verdicts: Vec<Verdict>,
+    /// The CPUs that threads begin on, in turn.
+    homes: Vec<u16>,
     account: PacketAccount,
     results: Vec<TrafficCount>,
     moves: u64,

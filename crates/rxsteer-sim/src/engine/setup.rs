@@ -13,6 +13,7 @@ use super::threads::Thread;
 use super::{Client, World};
 use crate::result::PacketAccount;
 use crate::scenario::{EventKind, Load, Scenario, Share, Traffic};
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::{ConfigError, CpuId, FlowHash, Plan, Steering};
@@ -41,6 +42,8 @@ impl<'a> World<'a> {
         // Packet numbers wrap, so they begin shortly before their wrap.
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let first = u32::MAX - rng.random_range(0..10_000);
+        let mut homes: Vec<u16> = scenario.scheduler.cpus.iter().map(CpuId::get).collect();
+        homes.shuffle(&mut rng);
         let mut world = World {
             scenario,
             rebalancer: None,
@@ -52,7 +55,6 @@ impl<'a> World<'a> {
             flows: Vec::new(),
             cpus: (0..cpus).map(|cpu| CpuState::new(cpu, scenario)).collect(),
             working: vec![0; cores],
-            in_hand_ns: vec![0.0; cpus],
             queues: Vec::new(),
             links: scenario.nics.iter().map(|nic| Link::new(nic, scenario.wire_ns)).collect(),
             backlogs: BacklogSet::new(cpus, producers, settings.max_backlog, first),
@@ -69,10 +71,10 @@ impl<'a> World<'a> {
             clients: Vec::new(),
             threads: Vec::new(),
             clock_offset: CLOCK_BEGINS_NS,
-            chunk: 0,
-            spliced: vec![0; cpus],
+            polls: 0,
             arrivals: Vec::new(),
             verdicts: Vec::new(),
+            homes,
             account: PacketAccount::default(),
             results: Vec::new(),
             moves: 0,
@@ -183,9 +185,9 @@ impl<'a> World<'a> {
     }
 
     fn add_threads(&mut self, count: u32) {
-        let cpus: Vec<u16> = self.scenario.scheduler.cpus.iter().map(CpuId::get).collect();
         for _ in 0..count {
-            self.threads.push(Thread::new(cpus[self.threads.len() % cpus.len()]));
+            let home = self.homes[self.threads.len() % self.homes.len()];
+            self.threads.push(Thread::new(home));
         }
     }
 

@@ -1,9 +1,8 @@
 //! The result of a run that has ended or was abandoned.
 
 use super::World;
-use super::cpu::{Busy, State, Work};
 use super::latency::Times;
-use super::packet::{Role, float_ns};
+use super::packet::Role;
 use super::threads::Thread;
 use crate::result::{CpuResult, RunResult, TrafficResult};
 use crate::scenario::Load;
@@ -35,16 +34,17 @@ impl World<'_> {
         account.arrived = self.queues.iter().map(|queue| queue.arrived).sum();
         let in_rings: u64 = self.queues.iter().map(|queue| queue.ring.len() as u64).sum();
         account.under_way = in_rings + self.backlogs.under_way();
-        let in_hand = self.cpus.iter().filter(|cpu| cpu.runs_thread()).map(|cpu| cpu.items.len());
-        let with_threads = self.threads.iter().map(Thread::packets);
-        account.with_application = in_hand.chain(with_threads).sum::<usize>() as u64;
+        account.with_application = self.threads.iter().map(Thread::packets).sum::<usize>() as u64;
         let measured_ns = self.now - self.from_ns;
         debug_assert_eq!(
             self.working.iter().sum::<u32>() as usize,
             self.cpus.iter().filter(|cpu| cpu.is_working()).count(),
             "CPUs at work are counted by core"
         );
-        self.take_back_what_is_to_come();
+        // Of the work in hand, the part up to now counts.
+        for cpu in 0..self.cpus.len() as u16 {
+            self.count_work(cpu);
+        }
         let mut steered = SteerCounts::default();
         for steering in &self.steerings {
             steered.merge(&steering.counts());
@@ -76,28 +76,6 @@ impl World<'_> {
             interrupts: self.interrupts,
             tx_full: self.tx_full,
             socket_full: self.socket_full,
-        }
-    }
-
-    /// The present work of CPUs was counted when it began. In a run that is abandoned, the remaining part of that
-    /// work does not belong to the measured time.
-    fn take_back_what_is_to_come(&mut self) {
-        for cpu in &mut self.cpus {
-            let State::Working(work) = cpu.state else { continue };
-            let ends_ns = self.calendar.step_of(cpu.id).unwrap_or(self.now);
-            let mut left =
-                float_ns(ends_ns.min(self.scenario.duration_ns).saturating_sub(self.now));
-            let Busy { receiving, protocol, application } = &mut cpu.busy;
-            let kinds = match work {
-                Work::Poll(_) => [receiving, protocol, application],
-                Work::Backlog(_) => [protocol, receiving, application],
-                Work::Thread(_) => [application, receiving, protocol],
-            };
-            for kind in kinds {
-                let back = left.min(*kind);
-                *kind -= back;
-                left -= back;
-            }
         }
     }
 

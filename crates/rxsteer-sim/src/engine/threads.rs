@@ -1,11 +1,12 @@
 //! Applications: threads that read packets, where they run, and what they answer.
 
 use super::World;
-use super::cpu::{CHUNK_NS, Item};
-use super::packet::{Packet, Role};
+use super::packet::{Packet, Role, float_ns, whole_ns};
 use crate::scenario::{Load, Placement};
+use rand::RngExt;
+use rand::seq::{IteratorRandom, SliceRandom};
 use rand_distr::{Distribution, Exp1};
-use rxsteer_core::{CpuId, Verdict};
+use rxsteer_core::CpuId;
 use std::collections::VecDeque;
 
 /// The most packets that wait for a thread: a socket's buffer.
@@ -30,7 +31,7 @@ impl Thread {
         Thread { cpu, home: cpu, is_asleep: true, queue: VecDeque::new(), current: None }
     }
 
-    /// The packets that the thread has to read or works on, without those of its CPU's present work.
+    /// The packets that the thread has to read or works on.
     pub(crate) fn packets(&self) -> usize {
         self.queue.len() + usize::from(self.current.is_some())
     }
@@ -71,56 +72,81 @@ impl World<'_> {
     }
 
     /// The CPU for a thread that `waker` wakes.
-    fn place(&self, thread: u32, waker: u16) -> u16 {
+    fn place(&mut self, thread: u32, waker: u16) -> u16 {
         let Thread { cpu, home, .. } = self.threads[thread as usize];
-        let scheduler = &self.scenario.scheduler;
-        let allowed = |cpu: u16| {
-            self.cpus[usize::from(cpu)].online
-                && CpuId::new(cpu).is_some_and(|id| scheduler.cpus.contains(id))
-        };
-        let free = |cpu: u16| allowed(cpu) && self.cpus[usize::from(cpu)].is_free_of_threads();
-        match scheduler.placement {
-            Placement::Pinned if allowed(home) => return home,
+        let placement = self.scenario.scheduler.placement;
+        let free = |cpu: u16| self.allows(cpu) && self.cpus[usize::from(cpu)].is_free_of_threads();
+        match placement {
+            Placement::Pinned if self.allows(home) => return home,
             Placement::Waker if free(waker) => return waker,
             _ if free(cpu) => return cpu,
             _ => {}
         }
         // An idle CPU that shares the cache, or else any idle CPU, or else the thread's last CPU.
         let near = self.cpus[usize::from(cpu)].cache;
-        let candidates = || scheduler.cpus.iter().map(CpuId::get).filter(|cpu| free(*cpu));
-        let mut found = candidates().find(|cpu| self.cpus[usize::from(*cpu)].cache == near);
-        found = found.or_else(|| candidates().next());
-        found.unwrap_or_else(|| if allowed(cpu) { cpu } else { self.least_loaded(waker) })
+        let found = self
+            .any_free(|world, cpu| world.cpus[usize::from(cpu)].cache == near)
+            .or_else(|| self.any_free(|_, _| true));
+        found.unwrap_or_else(|| if self.allows(cpu) { cpu } else { self.least_loaded(waker) })
     }
 
-    /// The CPU with the fewest threads among those that threads may run on; `else_cpu` if none is online.
-    fn least_loaded(&self, else_cpu: u16) -> u16 {
-        let cpus = self.scenario.scheduler.cpus.iter().map(CpuId::get);
-        let online = cpus.filter(|cpu| self.cpus[usize::from(*cpu)].online);
-        let threads = |cpu: &u16| {
-            let cpu = &self.cpus[usize::from(*cpu)];
+    /// Whether threads may run on `cpu`.
+    fn allows(&self, cpu: u16) -> bool {
+        self.cpus[usize::from(cpu)].online
+            && CpuId::new(cpu).is_some_and(|id| self.scenario.scheduler.cpus.contains(id))
+    }
+
+    /// One of the CPUs that have no thread and that `is_wanted` accepts. Each is as likely, so that results do not depend
+    /// on the numbers of CPUs.
+    fn any_free(&mut self, is_wanted: impl Fn(&World<'_>, u16) -> bool) -> Option<u16> {
+        let free = |world: &World<'_>, cpu: u16| {
+            let state = &world.cpus[usize::from(cpu)];
+            state.online && state.is_free_of_threads() && is_wanted(world, cpu)
+        };
+        let cpus = || self.scenario.scheduler.cpus.iter().map(CpuId::get);
+        let count = cpus().filter(|cpu| free(self, *cpu)).count();
+        let chosen = if count > 1 { self.rng.random_range(0..count) } else { 0 };
+        let mut cpus = self.scenario.scheduler.cpus.iter().map(CpuId::get);
+        cpus.by_ref().filter(|cpu| free(self, *cpu)).nth(chosen)
+    }
+
+    /// A CPU with the fewest threads among those that threads may run on; `else_cpu` if none is online.
+    fn least_loaded(&mut self, else_cpu: u16) -> u16 {
+        let threads = |cpu: u16| {
+            let cpu = &self.cpus[usize::from(cpu)];
             cpu.run_queue.len() + usize::from(cpu.running.is_some())
         };
-        online.min_by_key(threads).unwrap_or(else_cpu)
+        let cpus = || self.scenario.scheduler.cpus.iter().map(CpuId::get);
+        let online = || cpus().filter(|cpu| self.cpus[usize::from(*cpu)].online);
+        let Some(least) = online().map(threads).min() else { return else_cpu };
+        online().filter(|cpu| threads(*cpu) == least).choose(&mut self.rng).unwrap_or(else_cpu)
     }
 
     /// Moves waiting threads to CPUs that have no thread.
     pub(crate) fn balance(&mut self) {
-        for busy in 0..self.cpus.len() {
-            if self.cpus[busy].run_queue.is_empty() {
-                continue;
-            }
-            let mut cpus = self.scenario.scheduler.cpus.iter().map(CpuId::get);
-            let free = cpus.find(|cpu| {
-                let cpu = &self.cpus[usize::from(*cpu)];
-                cpu.online && cpu.is_free_of_threads()
-            });
-            let Some(free) = free else { return };
-            if let Some(thread) = self.cpus[busy].run_queue.pop_front() {
+        let waits = |cpu: &u16| !self.cpus[usize::from(*cpu)].run_queue.is_empty();
+        let mut busy: Vec<u16> = (0..self.cpus.len() as u16).filter(waits).collect();
+        busy.shuffle(&mut self.rng);
+        for busy in busy {
+            let Some(free) = self.any_free(|_, _| true) else { return };
+            if let Some(thread) = self.cpus[usize::from(busy)].run_queue.pop_front() {
                 self.threads[thread as usize].cpu = free;
                 self.put(thread, free);
             }
         }
+    }
+
+    /// Takes a thread that waits for another CPU, for `cpu`, which has none left.
+    fn take_waiting(&mut self, cpu: u16) -> Option<u32> {
+        if !self.allows(cpu) {
+            return None;
+        }
+        let longest =
+            self.cpus.iter().map(|cpu| cpu.run_queue.len()).max().filter(|most| *most > 0)?;
+        let busy = self.cpus.iter_mut().filter(|cpu| cpu.run_queue.len() == longest);
+        let thread = busy.choose(&mut self.rng)?.run_queue.pop_front()?;
+        self.threads[thread as usize].cpu = cpu;
+        Some(thread)
     }
 
     /// Moves the threads of a CPU that went offline to other CPUs.
@@ -135,36 +161,35 @@ impl World<'_> {
         }
     }
 
-    /// Begins a chunk of the running thread's work. Returns its cost.
+    /// Begins or continues the running thread's work on a packet. Returns what is left of its cost.
     pub(crate) fn run_thread(&mut self, cpu: u16, thread: u32) -> f64 {
-        let index = usize::from(cpu);
-        let mut cost = 0.0;
-        if self.cpus[index].last_thread != thread {
-            self.cpus[index].last_thread = thread;
-            cost += self.scenario.costs.context_switch;
-        }
-        let most = cost + CHUNK_NS * self.cpus[index].speed;
-        let mut items = std::mem::take(&mut self.cpus[index].items);
-        while cost < most {
-            let entry = &mut self.threads[thread as usize];
-            let (packet, left) = match entry.current.take() {
-                Some(current) => current,
-                None => match entry.queue.pop_front() {
-                    Some(packet) => (packet, self.service(cpu, &packet)),
-                    None => break,
-                },
-            };
-            let entry = &mut self.threads[thread as usize];
-            if cost + left <= most {
-                cost += left;
-                items.push(Item { packet, verdict: Verdict::default(), inline: false });
-            } else {
-                entry.current = Some((packet, left - (most - cost)));
-                cost = most;
+        let entry = &mut self.threads[thread as usize];
+        let (packet, mut left) = match entry.current.take() {
+            Some(current) => current,
+            None => {
+                let packet = entry.queue.pop_front().expect("a thread without packets sleeps");
+                (packet, self.service(cpu, &packet))
             }
+        };
+        if self.cpus[usize::from(cpu)].last_thread != thread {
+            self.cpus[usize::from(cpu)].last_thread = thread;
+            left += self.scenario.costs.context_switch;
         }
-        self.cpus[index].items = items;
-        cost
+        self.threads[thread as usize].current = Some((packet, left));
+        left
+    }
+
+    /// How long the running thread may run now: to the end of its slice; and while softirqs wait, since they have kept
+    /// threads from running for too long, no longer than they exceeded their time.
+    pub(crate) fn turn_of_thread(&self, cpu: u16) -> u64 {
+        let state = &self.cpus[usize::from(cpu)];
+        let scheduler = &self.scenario.scheduler;
+        let mut most = scheduler.slice_ns as f64 - state.ran_ns;
+        let waits = |backlog: &u16| self.backlogs.of_cpu[usize::from(*backlog)].is_ready();
+        if !state.polls.is_empty() || state.serves.iter().any(waits) {
+            most = most.min(state.kept_off_ns - scheduler.softirq_ns as f64 + 1.0);
+        }
+        whole_ns(most).max(1)
     }
 
     /// The cost of serving this packet, for a thread on `cpu` that has just read it.
@@ -190,23 +215,20 @@ impl World<'_> {
         }
     }
 
-    /// Ends a chunk of the thread's work.
-    pub(crate) fn thread_ran(&mut self, cpu: u16, thread: u32, ran_ns: f64) {
+    /// The thread has run until now: to the end of its work on a packet, or to an interrupt.
+    pub(crate) fn thread_ran(&mut self, cpu: u16, thread: u32) {
         let index = usize::from(cpu);
-        let items = std::mem::take(&mut self.cpus[index].items);
-        self.account.ended += items.len() as u64;
-        for Item { packet, .. } in &items {
-            match self.flows[packet.flow as usize].role {
-                Role::Request(connection) => self.answer(connection, packet),
-                Role::Data(connection) => {
-                    self.reached(packet, self.now);
-                    self.stream_data_came(connection, packet, self.now);
-                }
-                Role::Ack(_) | Role::Packet(_) => self.reached(packet, self.now),
+        let in_hand = self.cpus[index].in_hand;
+        let ran_ns = float_ns(self.now - in_hand.began_ns);
+        let entry = &mut self.threads[thread as usize];
+        if let Some((packet, _)) = entry.current.take() {
+            if self.now < in_hand.complete_ns {
+                let left = (in_hand.all() - ran_ns / in_hand.ns_per_cost).max(0.0);
+                entry.current = Some((packet, left));
+            } else {
+                self.served(&packet);
             }
         }
-        self.cpus[index].items = items;
-        self.cpus[index].items.clear();
         let entry = &mut self.threads[thread as usize];
         let is_done = entry.current.is_none() && entry.queue.is_empty();
         let state = &mut self.cpus[index];
@@ -215,12 +237,28 @@ impl World<'_> {
             entry.is_asleep = true;
             state.running = state.run_queue.pop_front();
             state.ran_ns = 0.0;
-        } else if state.ran_ns >= self.scenario.scheduler.slice_ns as f64
-            && let Some(next) = state.run_queue.pop_front()
-        {
-            state.run_queue.push_back(thread);
-            state.running = Some(next);
+            if state.running.is_none() && self.scenario.scheduler.newidle {
+                self.cpus[index].running = self.take_waiting(cpu);
+            }
+        } else if state.ran_ns >= self.scenario.scheduler.slice_ns as f64 {
             state.ran_ns = 0.0;
+            if let Some(next) = state.run_queue.pop_front() {
+                state.run_queue.push_back(thread);
+                state.running = Some(next);
+            }
+        }
+    }
+
+    /// A thread has served this packet.
+    fn served(&mut self, packet: &Packet) {
+        self.account.ended += 1;
+        match self.flows[packet.flow as usize].role {
+            Role::Request(connection) => self.answer(connection, packet),
+            Role::Data(connection) => {
+                self.reached(packet, self.now);
+                self.stream_data_came(connection, packet, self.now);
+            }
+            Role::Ack(_) | Role::Packet(_) => self.reached(packet, self.now),
         }
     }
 }

@@ -2,19 +2,11 @@
 
 use super::World;
 use super::backlogs::Seen;
-use super::cpu::{CHUNK_NS, Item, State, WINDOW_NS, Work};
+use super::cpu::{Cost, InHand, Item, State, WINDOW_NS, Work};
 use super::nic::Watch;
 use super::packet::{BURST, Packet, Role, float_ns, whole_ns};
 use crate::scenario::Load;
 use rxsteer_core::{Arrival, Policy, Verdict};
-
-/// The cost of a chunk, by kind.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cost {
-    receiving: f64,
-    protocol: f64,
-    application: f64,
-}
 
 impl World<'_> {
     /// Makes the CPU begin to work at `at_ns`, unless it already works.
@@ -31,39 +23,52 @@ impl World<'_> {
         }
     }
 
+    /// Makes the CPU begin with work of a softirq at `at_ns`. A thread that runs there is interrupted then, or later if
+    /// softirqs have kept threads from running for too long.
+    fn raise_softirq(&mut self, cpu: u16, at_ns: u64) {
+        let state = &self.cpus[usize::from(cpu)];
+        if let State::Working(Work::Thread(_)) = state.state {
+            let ran_ns = float_ns(self.now - state.in_hand.began_ns);
+            let excess_ns = state.kept_off_ns - ran_ns - self.scenario.scheduler.softirq_ns as f64;
+            let allowed_ns = if excess_ns < 0.0 { 0 } else { self.now + whole_ns(excess_ns) + 1 };
+            self.interrupt_thread(cpu, at_ns.max(allowed_ns));
+        } else {
+            self.wake(cpu, at_ns);
+        }
+    }
+
+    /// Ends a thread's work on `cpu` at `at_ns`, if it is not complete by then.
+    pub(crate) fn interrupt_thread(&mut self, cpu: u16, at_ns: u64) {
+        let state = &mut self.cpus[usize::from(cpu)];
+        if matches!(state.state, State::Working(Work::Thread(_))) && at_ns < state.in_hand.until_ns
+        {
+            state.in_hand.until_ns = at_ns;
+            self.calendar.note_step(cpu, at_ns);
+        }
+    }
+
     /// Finishes the CPU's present work and begins the next.
     pub(crate) fn step(&mut self, cpu: u16) {
         let index = usize::from(cpu);
-        let state = &mut self.cpus[index];
-        if let State::Working(work) = std::mem::replace(&mut state.state, State::Idle) {
-            self.working[usize::from(state.core)] -= 1;
+        if let State::Working(work) = self.cpus[index].state {
+            self.count_work(cpu);
             match work {
-                Work::Poll(queue) => self.polled(cpu, queue),
-                Work::Backlog(backlog) => self.backlog_done(cpu, backlog),
-                Work::Thread(thread) => {
-                    let ran_ns = self.in_hand_ns[index];
-                    self.thread_ran(cpu, thread, ran_ns);
-                }
+                Work::Poll(queue) => self.frame_polled(cpu, queue),
+                Work::Backlog(backlog) => self.packet_done(cpu, backlog),
+                Work::Thread(thread) => self.thread_ran(cpu, thread),
             }
         }
         if !self.cpus[index].online {
+            if let Some(Work::Poll(queue)) = self.cpus[index].turn.take() {
+                self.end_poll(cpu, queue);
+            }
             self.evacuate(cpu);
             return;
         }
         while let Some(work) = self.choose(cpu) {
             let cost = match work {
                 Work::Poll(queue) => self.poll(cpu, queue),
-                Work::Backlog(backlog) => {
-                    // Backlogs take turns: an adopted backlog must not wait for the CPU's own one, which may never
-                    // empty.
-                    let serves = &mut self.cpus[index].serves;
-                    if serves.len() > 1
-                        && let Some(at) = serves.iter().position(|own| *own == backlog)
-                    {
-                        serves[at..].rotate_left(1);
-                    }
-                    Some(self.take_from(cpu, backlog))
-                }
+                Work::Backlog(backlog) => self.take_from(cpu, backlog),
                 Work::Thread(thread) => {
                     Some(Cost { application: self.run_thread(cpu, thread), ..Cost::default() })
                 }
@@ -72,6 +77,7 @@ impl World<'_> {
                 self.take_in_hand(cpu, work, cost);
                 return;
             }
+            self.cpus[index].turn = None;
         }
         self.cpus[index].kept_off_ns = 0.0;
         // The events that woke the CPU meanwhile were considered.
@@ -79,61 +85,97 @@ impl World<'_> {
         self.calendar.cancel_step(cpu);
     }
 
+    /// The CPU's next work. A poll or a turn at a backlog goes on until it has nothing left or has used its budget.
     fn choose(&mut self, cpu: u16) -> Option<Work> {
         let state = &mut self.cpus[usize::from(cpu)];
+        if state.turn.is_some() {
+            return state.turn;
+        }
         let thread = state.running;
         let may_interrupt =
             thread.is_none() || state.kept_off_ns < self.scenario.scheduler.softirq_ns as f64;
         if !may_interrupt {
             return thread.map(Work::Thread);
         }
+        state.left = self.steering.budget;
         // Rings and backlogs take turns.
         if state.polls.is_empty() || state.polled {
-            for &backlog in &state.serves {
-                if self.backlogs.of_cpu[usize::from(backlog)].is_ready() {
-                    return Some(Work::Backlog(backlog));
+            let ready = |backlog: &u16| self.backlogs.of_cpu[usize::from(*backlog)].is_ready();
+            if let Some(at) = state.serves.iter().position(ready) {
+                let backlog = state.serves[at];
+                // Backlogs take turns: an adopted backlog must not wait for the CPU's own one, which may never
+                // empty.
+                if state.serves.len() > 1 {
+                    state.serves[at..].rotate_left(1);
                 }
+                state.turn = Some(Work::Backlog(backlog));
+                return state.turn;
             }
         }
-        match state.polls.pop_front() {
-            Some(queue) => Some(Work::Poll(queue)),
-            None => thread.map(Work::Thread),
+        if let Some(queue) = state.polls.pop_front() {
+            state.poll = self.polls;
+            self.polls += 1;
+            state.turn = Some(Work::Poll(queue));
+            return state.turn;
         }
+        thread.map(Work::Thread)
     }
 
     /// Makes `work` the CPU's present work for the duration of its cost.
     fn take_in_hand(&mut self, cpu: u16, work: Work, cost: Cost) {
-        let index = usize::from(cpu);
-        let state = &mut self.cpus[index];
+        let now = self.now;
+        let most_ns =
+            if matches!(work, Work::Thread(_)) { self.turn_of_thread(cpu) } else { u64::MAX };
+        let state = &mut self.cpus[usize::from(cpu)];
         let working = &mut self.working[usize::from(state.core)];
-        let sibling_works = *working > 0;
+        let ns_per_cost = state.ns_per_cost(*working > 0);
         *working += 1;
         let extra = std::mem::take(&mut state.extra);
-        let all = extra + cost.receiving + cost.protocol + cost.application;
-        let lasts = (all * state.ns_per_cost(sibling_works)).max(1.0);
-        let ends = self.now + whole_ns(lasts + 0.5);
-        self.calendar.note_step(cpu, ends);
-        self.in_hand_ns[index] = lasts;
+        let mut in_hand =
+            InHand { began_ns: now, complete_ns: 0, until_ns: 0, cost, extra, ns_per_cost };
+        let lasts = in_hand.all() * ns_per_cost + state.fraction_ns;
+        let whole = whole_ns(lasts).max(1);
+        state.fraction_ns = (lasts - float_ns(whole)).max(0.0);
+        in_hand.complete_ns = now + whole;
+        in_hand.until_ns = now + whole.min(most_ns);
+        state.in_hand = in_hand;
         state.state = State::Working(work);
-        let ours = lasts * cost.protocol / all.max(f64::MIN_POSITIVE);
+        if !matches!(work, Work::Thread(_)) {
+            state.polled = matches!(work, Work::Poll(_));
+        }
+        self.calendar.note_step(cpu, in_hand.until_ns);
+    }
+
+    /// Counts the time since the present work began. The CPU works no more.
+    pub(crate) fn count_work(&mut self, cpu: u16) {
+        let state = &mut self.cpus[usize::from(cpu)];
+        let State::Working(work) = std::mem::replace(&mut state.state, State::Idle) else { return };
+        self.working[usize::from(state.core)] -= 1;
+        let InHand { began_ns, cost, extra, .. } = state.in_hand;
+        let lasted = float_ns(self.now - began_ns);
+        let is_whole = self.now == state.in_hand.complete_ns && began_ns >= self.from_ns;
+        let (done, scale) = if is_whole {
+            (state.in_hand.ns_per_cost, state.in_hand.ns_per_cost)
+        } else {
+            let all = state.in_hand.all().max(f64::MIN_POSITIVE);
+            let measured = self.now.max(self.from_ns) - began_ns.max(self.from_ns);
+            (lasted / all, float_ns(measured) / all)
+        };
+        let ours = cost.protocol * done;
         state.ours_ns += ours;
-        state.other_ns += lasts - ours;
-        let measured = ends.clamp(self.from_ns, self.scenario.duration_ns)
-            - self.now.clamp(self.from_ns, self.scenario.duration_ns);
-        let scale = float_ns(measured) / all.max(f64::MIN_POSITIVE);
+        state.other_ns += lasted - ours;
         state.busy.receiving += cost.receiving * scale;
         state.busy.protocol += cost.protocol * scale;
         state.busy.application += cost.application * scale;
         match work {
             Work::Thread(_) => {
                 state.busy.application += extra * scale;
-                state.kept_off_ns = (state.kept_off_ns - lasts).max(0.0);
+                state.kept_off_ns = (state.kept_off_ns - lasted).max(0.0);
             }
             Work::Poll(_) | Work::Backlog(_) => {
                 state.busy.receiving += extra * scale;
-                state.polled = matches!(work, Work::Poll(_));
                 if state.running.is_some() {
-                    state.kept_off_ns += lasts;
+                    state.kept_off_ns += lasted;
                 }
             }
         }
@@ -142,136 +184,135 @@ impl World<'_> {
     // -----------------------------------------------------------------------------------------
     // Polling
 
-    /// Takes frames off the queue's ring and decides where they go. `None` when the ring is empty.
+    /// Takes frames off the queue's ring and decides where they go: one frame that is processed at once, or all that the
+    /// poll will hand over when it ends. `None` when the ring is empty, which ends the poll.
     fn poll(&mut self, cpu: u16, queue: u32) -> Option<Cost> {
         let index = usize::from(cpu);
         let rx = &mut self.queues[queue as usize];
         rx.advance(self.now);
         self.lose_refused(queue);
         let rx = &mut self.queues[queue as usize];
-        let producer = rx.virtual_queue(cpu);
-        let costs = &self.scenario.costs;
-        let is_steered = self.steering.policy != Policy::None;
-        let backlog = &self.backlogs.of_cpu[index];
-        // The packets are processed in the same poll, as in the kernel without RPS, if no packet waits that they
-        // would overtake.
-        let at_once = !is_steered && !rx.spread && backlog.waiting == 0 && backlog.in_work == 0;
-        let in_ring = rx.ring.len();
-        let most = if in_ring > 1 {
-            let each = costs.receive + if at_once { costs.protocol } else { costs.steer };
-            let most = (CHUNK_NS * self.cpus[index].speed / each.max(1.0)) as usize;
-            most.min(self.steering.budget.min(self.steering.max_backlog) as usize).clamp(1, in_ring)
-        } else {
-            in_ring
-        };
-        if most == 0 {
-            self.arm(queue);
+        if rx.ring.is_empty() {
+            self.end_poll(cpu, queue);
             return None;
         }
-        let mut items = std::mem::take(&mut self.cpus[index].items);
+        let producer = rx.virtual_queue(cpu);
+        let is_steered = self.steering.policy != Policy::None;
+        let backlog = &self.backlogs.of_cpu[index];
+        // A packet is processed in the same poll, as in the kernel without RPS, if no packet waits that it would
+        // overtake.
+        let at_once = !is_steered
+            && !rx.spread
+            && backlog.waiting == 0
+            && backlog.in_work == 0
+            && self.cpus[index].items.is_empty();
+        let most = if at_once { 1 } else { self.cpus[index].left as usize };
         let time_ns = self.now.saturating_add_signed(self.clock_offset);
+        let first = self.cpus[index].items.len();
+        let mut items = std::mem::take(&mut self.cpus[index].items);
         self.arrivals.clear();
-        while items.len() < most
+        while self.arrivals.len() < most
             && let Some(packet) = rx.ring.pop_front()
         {
             let hash = self.flows[packet.flow as usize].hash;
             self.arrivals.push(Arrival { time_ns, hash, rx_queue: producer, rule: 0 });
-            let packet = Packet { producer, cpu, ..packet };
-            items.push(Item { packet, verdict: Verdict::default(), inline: false });
+            items.push(Item { packet: Packet { producer, cpu, ..packet }, target: cpu });
         }
-        if self.verdicts.len() < items.len() {
-            self.verdicts.resize(items.len(), Verdict::default());
+        let taken = self.arrivals.len();
+        self.cpus[index].left -= taken as u32;
+        if self.verdicts.len() < taken {
+            self.verdicts.resize(taken, Verdict::default());
         }
         let mut seen = Seen { backlogs: &mut self.backlogs, producer };
-        let decided = self.steerings[usize::from(producer)].decide(
-            &self.arrivals,
-            &mut seen,
-            &mut self.verdicts,
-        );
-        debug_assert_eq!(decided, items.len(), "no backlog here refuses with wait");
-        let cost = self.cost_of_poll(cpu, at_once, &mut items);
+        let steering = &mut self.steerings[usize::from(producer)];
+        let decided = steering.decide(&self.arrivals, &mut seen, &mut self.verdicts);
+        debug_assert_eq!(decided, taken, "no backlog here refuses with wait");
+
+        let costs = &self.scenario.costs;
+        let each = costs.receive + if is_steered { costs.steer } else { 0.0 };
+        let mut cost = Cost { receiving: each * taken as f64, ..Cost::default() };
+        let state = &mut self.cpus[index];
+        let mut is_refused = false;
+        for (item, verdict) in items[first..].iter_mut().zip(&self.verdicts) {
+            if verdict.is_drop() {
+                is_refused = true;
+                continue;
+            }
+            item.target = verdict.cpu().get();
+            if item.target != cpu {
+                cost.receiving += costs.hand_off;
+                if state.lists.is_empty() {
+                    state.lists.resize(self.server.len(), u64::MAX);
+                }
+                let list = &mut state.lists[usize::from(item.target)];
+                if *list != state.poll {
+                    *list = state.poll;
+                    cost.receiving += costs.splice;
+                }
+            }
+        }
+        // A refused packet is dropped at once.
+        if is_refused {
+            self.drop_refused(&mut items, first);
+        }
+        if at_once && let Some(item) = items.pop_if(|item| item.target == cpu) {
+            self.backlogs.of_cpu[index].waiting -= 1;
+            self.begins(cpu, &item.packet);
+            cost.protocol = self.protocol(cpu, &item.packet);
+            self.cpus[index].inline = Some(item.packet);
+        }
         self.cpus[index].items = items;
         Some(cost)
     }
 
-    /// Records the verdicts. Returns the cost of the poll.
-    fn cost_of_poll(&mut self, cpu: u16, at_once: bool, items: &mut Vec<Item>) -> Cost {
-        let costs = &self.scenario.costs;
-        let each =
-            costs.receive + if self.steering.policy == Policy::None { 0.0 } else { costs.steer };
-        let mut cost = Cost { receiving: each * items.len() as f64, ..Cost::default() };
-        self.chunk += 1;
-        let mut refused = false;
+    /// Drops the refused packets among the items from `first` on, which belong to the present verdicts.
+    #[cold]
+    fn drop_refused(&mut self, items: &mut Vec<Item>, first: usize) {
         let verdicts = std::mem::take(&mut self.verdicts);
-        for (item, &verdict) in items.iter_mut().zip(&verdicts) {
-            item.verdict = verdict;
-            if verdict.is_drop() {
-                refused = true;
-                continue;
-            }
-            let target = verdict.cpu().index();
-            if at_once && target == usize::from(cpu) {
-                item.inline = true;
-                self.backlogs.of_cpu[target].waiting -= 1;
-                self.begins(cpu, &item.packet);
-                cost.protocol += self.protocol(cpu, &item.packet);
-            } else if target != usize::from(cpu) {
-                cost.receiving += self.scenario.costs.hand_off;
-                if self.spliced[target] != self.chunk {
-                    self.spliced[target] = self.chunk;
-                    cost.receiving += self.scenario.costs.splice;
-                }
-            }
+        let mut verdict = verdicts.iter();
+        let refused = |_: &mut Item| verdict.next().is_some_and(|verdict| verdict.is_drop());
+        let refused: Vec<Item> = items.extract_if(first.., refused).collect();
+        let reasons =
+            verdicts.iter().take(self.arrivals.len()).filter_map(|verdict| verdict.drop_reason());
+        for (Item { packet, .. }, reason) in refused.into_iter().zip(reasons) {
+            self.account.drops.add(reason, 1);
+            self.lost(&packet);
         }
         self.verdicts = verdicts;
-        // A refused packet is dropped at once.
-        if refused {
-            self.drop_refused(items);
-        }
-        cost
     }
 
-    #[cold]
-    fn drop_refused(&mut self, items: &mut Vec<Item>) {
-        for Item { packet, verdict, .. } in items.extract_if(.., |item| item.verdict.is_drop()) {
-            if let Some(reason) = verdict.drop_reason() {
-                self.account.drops.add(reason, 1);
-            }
-            self.lost(&packet);
+    /// Completes the work on polled frames, and the poll if its budget is used.
+    fn frame_polled(&mut self, cpu: u16, queue: u32) {
+        let index = usize::from(cpu);
+        if let Some(packet) = self.cpus[index].inline.take() {
+            self.processed(cpu, index, &packet);
+        }
+        if self.cpus[index].left == 0 {
+            self.cpus[index].turn = None;
+            self.queues[queue as usize].advance(self.now);
+            self.lose_refused(queue);
+            self.end_poll(cpu, queue);
         }
     }
 
     /// Ends the poll: splices lists, wakes CPUs, and polls the queue again or arms it.
-    fn polled(&mut self, cpu: u16, queue: u32) {
-        let items = std::mem::take(&mut self.cpus[usize::from(cpu)].items);
-        self.chunk += 1;
-        for item in &items {
-            if item.inline {
-                self.processed(cpu, usize::from(cpu), &item.packet);
-                continue;
-            }
-            let target = item.verdict.cpu().index();
-            if self.spliced[target] != self.chunk {
-                self.spliced[target] = self.chunk;
-                self.kick(cpu, target);
-            }
-            self.backlogs.of_cpu[target].packets.push_back(item.packet);
+    fn end_poll(&mut self, cpu: u16, queue: u32) {
+        let index = usize::from(cpu);
+        let mut items = std::mem::take(&mut self.cpus[index].items);
+        for Item { packet, target } in items.drain(..) {
+            self.kick(cpu, usize::from(target));
+            self.backlogs.of_cpu[usize::from(target)].packets.push_back(packet);
         }
-        let state = &mut self.cpus[usize::from(cpu)];
-        state.items = items;
-        state.items.clear();
-        let rx = &mut self.queues[queue as usize];
-        rx.advance(self.now);
-        let goes_on = !rx.spread && !rx.ring.is_empty();
-        self.lose_refused(queue);
-        if goes_on {
-            self.cpus[usize::from(cpu)].polls.push_back(queue);
+        self.cpus[index].items = items;
+        let rx = &self.queues[queue as usize];
+        if !rx.spread && !rx.ring.is_empty() {
+            self.cpus[index].polls.push_back(queue);
         } else {
             self.arm(queue);
         }
     }
 
-    /// Called before a list is spliced onto the backlog of `target`: wakes the CPU that serves the backlog, if it
+    /// Called before a packet is put onto the backlog of `target`: wakes the CPU that serves the backlog, if it
     /// was empty.
     fn kick(&mut self, cpu: u16, target: usize) {
         let backlog = &self.backlogs.of_cpu[target];
@@ -282,7 +323,7 @@ impl World<'_> {
         self.kicks += u64::from(self.is_measured());
         self.cpus[usize::from(cpu)].extra += self.scenario.costs.wake_up;
         self.cpus[usize::from(server)].extra += self.scenario.costs.woken;
-        self.wake(server, self.now + self.scenario.costs.wake_delay as u64);
+        self.raise_softirq(server, self.now + self.scenario.costs.wake_delay as u64);
     }
 
     /// Lets the queue interrupt again when it has a frame.
@@ -305,45 +346,40 @@ impl World<'_> {
         let state = &mut self.cpus[usize::from(cpu)];
         state.extra += self.scenario.costs.interrupt;
         state.polls.push_back(queue);
-        self.wake(cpu, self.now);
+        self.raise_softirq(cpu, self.now);
     }
 
     // -----------------------------------------------------------------------------------------
     // Backlogs
 
-    /// Takes packets from a backlog. Returns the cost of processing them.
-    fn take_from(&mut self, cpu: u16, backlog: u16) -> Cost {
-        let index = usize::from(cpu);
-        let most = CHUNK_NS * self.cpus[index].speed;
-        let budget = self.steering.budget as usize;
-        let mut taken = 0;
-        let mut cost = 0.0;
-        while taken < budget
-            && (taken == 0 || cost < most)
-            && let Some(&packet) = self.backlogs.of_cpu[usize::from(backlog)].packets.get(taken)
-        {
-            taken += 1;
-            self.begins(cpu, &packet);
-            cost += self.protocol(cpu, &packet);
-        }
+    /// Takes a packet from a backlog. Returns the cost of processing it; `None` when the backlog is empty.
+    fn take_from(&mut self, cpu: u16, backlog: u16) -> Option<Cost> {
+        let packet = *self.backlogs.of_cpu[usize::from(backlog)].packets.front()?;
+        self.begins(cpu, &packet);
+        let protocol = self.protocol(cpu, &packet);
+        self.cpus[usize::from(cpu)].left -= 1;
         let backlog = &mut self.backlogs.of_cpu[usize::from(backlog)];
-        backlog.in_work = taken as u32;
-        backlog.waiting -= taken as u32;
-        Cost { protocol: cost, ..Cost::default() }
+        backlog.in_work = 1;
+        backlog.waiting -= 1;
+        Some(Cost { protocol, ..Cost::default() })
     }
 
-    /// Completes the packets taken from the backlog.
-    fn backlog_done(&mut self, cpu: u16, backlog: u16) {
-        for _ in 0..self.backlogs.of_cpu[usize::from(backlog)].in_work {
-            if let Some(packet) = self.backlogs.of_cpu[usize::from(backlog)].packets.pop_front() {
-                self.processed(cpu, usize::from(backlog), &packet);
-            }
+    /// Completes the packet taken from the backlog, and the turn if it was the last one.
+    fn packet_done(&mut self, cpu: u16, backlog: u16) {
+        let index = usize::from(backlog);
+        self.backlogs.of_cpu[index].in_work = 0;
+        if let Some(packet) = self.backlogs.of_cpu[index].packets.pop_front() {
+            self.processed(cpu, index, &packet);
         }
-        self.backlogs.of_cpu[usize::from(backlog)].in_work = 0;
+        let is_empty = self.backlogs.of_cpu[index].packets.is_empty();
+        let server = self.server[index];
+        let state = &mut self.cpus[usize::from(cpu)];
+        if state.left == 0 || is_empty || server != cpu {
+            state.turn = None;
+        }
         // The backlog's own CPU may have come back meanwhile.
-        let server = self.server[usize::from(backlog)];
-        if server != cpu && !self.backlogs.of_cpu[usize::from(backlog)].packets.is_empty() {
-            self.wake(server, self.now);
+        if server != cpu && !is_empty {
+            self.raise_softirq(server, self.now);
         }
     }
 

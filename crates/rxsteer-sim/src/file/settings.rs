@@ -23,8 +23,10 @@ pub(super) struct SteeringKeys {
 }
 
 /// The keys of the scheduler.
-pub(super) const SCHEDULER: Keys =
-    Keys { table: "[scheduler]", keys: &["cpus", "placement", "slice", "softirq", "balance"] };
+pub(super) const SCHEDULER: Keys = Keys {
+    table: "[scheduler]",
+    keys: &["cpus", "placement", "slice", "softirq", "balance", "newidle"],
+};
 
 /// Linux's base slice on a machine of eight CPUs or more.
 const SLICE_NS: u64 = 3_000_000;
@@ -99,6 +101,7 @@ pub(super) fn scheduler(top: &Fields<'_>, cpus: usize) -> Read<Scheduler> {
         slice_ns: SLICE_NS,
         softirq_ns: SOFTIRQ_NS,
         balance_ns: BALANCE_NS,
+        newidle: false,
     };
     let Some(item) = top.get("scheduler") else { return Ok(default) };
     let given = Fields::open(&item, SCHEDULER.table, &[&SCHEDULER])?;
@@ -110,6 +113,7 @@ pub(super) fn scheduler(top: &Fields<'_>, cpus: usize) -> Read<Scheduler> {
         slice_ns: given.or("slice", default.slice_ns, Item::time_ns)?,
         softirq_ns: given.or("softirq", default.softirq_ns, Item::time_ns)?,
         balance_ns: given.or("balance", default.balance_ns, Item::time_ns)?,
+        newidle: given.or("newidle", default.newidle, Item::flag)?,
     })
 }
 

@@ -19,9 +19,9 @@ const SEEDS: u32 = 100;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
-    "The means of the original column do not determine the gain: fits from other starts reach a lower objective (170 instead of 203) with errors of 7.5 points and a gain at one connection of 1.9 %. flow_miss is a free curve. The null model comes close to the simulator.",
+    "The means of the original column do not determine the gain: fits from other starts reached a lower objective (170 instead of 203, when CPUs still worked in steps of 20 us) with errors of 7.5 points and a gain at one connection of 1.9 %. flow_miss is a free curve. The null model comes close to the simulator.",
     "Ten runs leave the published mean of one and two connections uncertain by 4 %, and so their gain; the row of three lies above both its neighbours, which nothing in the model explains.",
-    "Which flows get the slow CPU 1 follows from the order in which they come, which is the same in every run here; on the board it changed from run to run (39 or 45 Mbit/s at two connections). So slots gain some ten points too much at four connections, and too little at eight and twelve.",
+    "Which flows get the slow CPU 1 follows from the order in which they come, which is the same in every run here; on the board it changed from run to run (39 or 45 Mbit/s at two connections). So slots gain 14 points too much at four connections, and too little at eight and twelve.",
     "With one connection and slots every run is alike here: nothing in the model is random then. The published 0.2 Mbit/s are timers, and iperf's rounding to 0.1.",
     "Costs that grow with the number of connections are one mean-field term (flow_miss); routes, translation and tracking are not modelled apart. Searching slots costs nothing here, so the loss at twenty and more connections (-3.8, -3.3 %) is not explained by it.",
 ];

@@ -64,6 +64,7 @@ pub fn machine(cpus: u16, policy: &str, over: &str) -> Scenario {
             slice_ns: 3_000_000,
             softirq_ns: 2_000_000,
             balance_ns: 4_000_000,
+            newidle: false,
         },
         traffic: Vec::new(),
         events: Vec::new(),

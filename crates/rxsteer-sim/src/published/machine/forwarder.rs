@@ -144,6 +144,7 @@ pub fn scenario(packet_ns: f64, share: f64, pps: f64, hand_off: bool, pairs: Pai
             slice_ns: 3_000_000,
             softirq_ns: 2_000_000,
             balance_ns: 0,
+            newidle: false,
         },
         traffic: vec![traffic("in0 to out0", 0, 2, pps), traffic("in1 to out1", 1, 3, pps)],
         events: Vec::new(),

@@ -122,6 +122,7 @@ pub fn scenario(values: &[f64], connections: u32, way: Way, policy: Policy) -> S
             slice_ns: 10_000_000,
             softirq_ns: 10_000_000,
             balance_ns: 0,
+            newidle: false,
         },
         traffic: vec![Traffic {
             name: "iperf".to_owned(),

@@ -173,6 +173,7 @@ impl Server {
                 slice_ns: 3_000_000,
                 softirq_ns: 2_000_000,
                 balance_ns: 4_000_000,
+                newidle: false,
             },
             traffic: vec![Traffic {
                 name: "requests".to_owned(),
