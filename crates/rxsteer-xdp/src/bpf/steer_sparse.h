@@ -78,9 +78,16 @@ static long steer_follow_chain(__u32 step, struct steer_search *search)
 	return 0;
 }
 
-/* The first slot in walk order, of those that the flow holds in the chain that begins with `head`, plus one; 0: none.
- * This function is not inlined, since chains of several slots are rare, and its stack would be too large for its
- * callers. */
+/* The first slot in walk order, of those that the flow holds in the chain that begins with `next`, plus one; 0: none. */
+static __always_inline __u32 steer_search_chain(struct steer_search *search)
+{
+	/* A chain that changes during the search may contain a cycle; the limit on the steps ends the search. */
+	STEER_REPEAT(STEER_MAX_CPUS * STEER_SPARSE_ROW, steer_follow_chain, search);
+	return search->found;
+}
+
+/* The same for the chain that begins with `head`. This function is not inlined, since chains of several slots are rare,
+ * and its stack would be too large for its caller. */
 static __noinline __u32 steer_first_of_chain(const struct steer_config *config, const struct steer_map *map, __u64 flow,
 					     __u64 now, __u32 head)
 {
@@ -88,23 +95,25 @@ static __noinline __u32 steer_first_of_chain(const struct steer_config *config, 
 
 	if (!config || !map)
 		return 0;
-	/* A chain that changes during the search may contain a cycle; the limit on the steps ends the search. */
-	STEER_REPEAT(STEER_MAX_CPUS * STEER_SPARSE_ROW, steer_follow_chain, &search);
-	return search.found;
+	return steer_search_chain(&search);
+}
+
+/* The head of the flow's chain; 0: the chain is empty. */
+static __always_inline __u32 steer_chain_head(__u64 flow)
+{
+	__u32 chain = steer_chain_of(flow);
+	struct steer_line *line = steer_chain_line(chain / STEER_LINE_WORDS);
+
+	return line ? READ_ONCE(line->word[chain % STEER_LINE_WORDS]) : 0;
 }
 
 /* The first active slot in walk order that the flow holds, plus one; 0: none. */
 static __always_inline __u32 steer_slot_held(const struct steer_config *config, const struct steer_map *map, __u64 flow,
 					     __u64 now)
 {
-	__u32 chain = steer_chain_of(flow);
-	struct steer_line *line = steer_chain_line(chain / STEER_LINE_WORDS);
+	__u32 head = steer_chain_head(flow);
 	struct steer_sparse_slot *slot;
-	__u32 head;
 
-	if (!line)
-		return 0;
-	head = READ_ONCE(line->word[chain % STEER_LINE_WORDS]);
 	if (!head)
 		return 0;
 	slot = steer_sparse_at(head - 1);
@@ -234,7 +243,9 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 		 * active: that would deny slots to all flows as long as this flow sends. */
 		if (__sync_lock_test_and_set(giving, 1))
 			return 0;
-		found = steer_slot_held(config, map, flow, now);
+		/* This does what steer_slot_held() does, without another function's stack. */
+		search.next = steer_chain_head(flow);
+		found = steer_search_chain(&search);
 		if (!found) {
 			STEER_REPEAT(STEER_MAX_LOOPS * STEER_MAX_CPUS, steer_look_free, &search);
 			found = search.found;

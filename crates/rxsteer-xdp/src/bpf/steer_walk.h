@@ -166,8 +166,9 @@ static __always_inline int steer_walked_ipv6(const struct steer_walk *walk,
 					     const struct steer_hash_words *words,
 					     struct steer_packet *packet)
 {
-	__u64 addresses[4], numbers[4], key = walk->key_rest;
+	__u64 *addresses = (__u64 *)&packet->key, numbers[4], key = walk->key_rest;
 
+	/* Into the key, without a copy on the stack. */
 	if (STEER_LOAD(walk->frame, walk->addresses, addresses, 32))
 		return -1;
 	numbers[0] = __builtin_bswap64(addresses[0]);
