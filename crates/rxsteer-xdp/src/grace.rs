@@ -10,8 +10,10 @@
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A map in a map that no program uses.
 #[derive(Debug)]
@@ -55,6 +57,172 @@ impl Grace {
     }
 }
 
+/// Grace periods, waited for at once or in a thread of their own, so that the thread that asks for one does other work
+/// meanwhile. The thread begins with the first request, and ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Graces {
+    grace: Grace,
+    shared: Arc<Shared>,
+    has_thread: bool,
+    /// How often it was waited for at once.
+    #[cfg(test)]
+    waited: std::cell::Cell<u32>,
+}
+
+/// A grace period that begins after the request for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Waits are numbered from 1 on, and one thread makes them one after the other.
+#[derive(Debug, Default)]
+struct State {
+    /// The last wait that was asked for, that began, and that succeeded.
+    wanted: u64,
+    begun: u64,
+    over: u64,
+    /// The last wait that failed, and why.
+    failed: Option<(u64, String)>,
+    /// Nobody will ask for more.
+    ends: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the first wait that begins from now on.
+    fn ask(&self) -> u64 {
+        let mut state = self.lock();
+        state.wanted = state.begun + 1;
+        let number = state.wanted;
+        drop(state);
+        self.changed.notify_one();
+        number
+    }
+
+    fn is_over(&self, ticket: Ticket) -> io::Result<bool> {
+        let state = self.lock();
+        if state.over >= ticket.0 {
+            return Ok(true);
+        }
+        match &state.failed {
+            Some((number, why)) if *number >= ticket.0 => Err(io::Error::other(why.clone())),
+            _ => Ok(false),
+        }
+    }
+
+    /// The work of the thread.
+    fn wait_for_all(&self, wait: impl Fn() -> io::Result<()>) {
+        let mut state = self.lock();
+        loop {
+            while state.begun >= state.wanted {
+                if state.ends {
+                    return;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            state.begun += 1;
+            let number = state.begun;
+            drop(state);
+            let waited = wait();
+            state = self.lock();
+            match waited {
+                Ok(()) => state.over = number,
+                Err(why) => state.failed = Some((number, why.to_string())),
+            }
+        }
+    }
+}
+
+impl Graces {
+    /// Begins no thread yet.
+    pub(crate) fn new(grace: Grace) -> Graces {
+        Graces {
+            grace,
+            shared: Arc::default(),
+            has_thread: false,
+            #[cfg(test)]
+            waited: std::cell::Cell::new(0),
+        }
+    }
+
+    /// Waits for a grace period.
+    ///
+    /// # Errors
+    /// As [`Grace::wait`].
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.waited.set(self.waited.get() + 1);
+        self.grace.wait()
+    }
+
+    /// The same maps for another thread.
+    pub(crate) fn another(&self) -> Result<Grace, libbpf_rs::Error> {
+        self.grace.another()
+    }
+
+    /// Asks for a grace period, without waiting for it.
+    ///
+    /// # Errors
+    /// When the thread can't be made.
+    pub(crate) fn begin(&mut self) -> io::Result<Ticket> {
+        if !self.has_thread {
+            let (grace, shared) = (self.another().map_err(io::Error::other)?, self.shared.clone());
+            let work = move || {
+                // The wait takes no capability, and a thread inherits them.
+                let none = CapabilitySet::empty();
+                let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+                let dropped = set_capabilities(None, sets);
+                shared.wait_for_all(|| dropped.map_err(Into::into).and_then(|()| grace.wait()));
+            };
+            std::thread::Builder::new().name("rxsteer-grace".into()).spawn(work)?;
+            self.has_thread = true;
+        }
+        Ok(Ticket(self.shared.ask()))
+    }
+
+    /// Whether the grace period is over.
+    ///
+    /// # Errors
+    /// When the wait for it failed. No grace period may have passed then.
+    pub(crate) fn is_over(&self, ticket: Ticket) -> io::Result<bool> {
+        self.shared.is_over(ticket)
+    }
+}
+
+#[cfg(test)]
+impl Graces {
+    /// How many grace periods were waited for at once, and how many were asked for.
+    pub(crate) fn counts(&self) -> (u32, u64) {
+        (self.waited.get(), self.shared.lock().wanted)
+    }
+
+    /// Returns when no grace period is under way that was asked for.
+    pub(crate) fn until_all_are_over(&self) {
+        let state = || {
+            let state = self.shared.lock();
+            (state.wanted, state.over.max(state.failed.as_ref().map_or(0, |failed| failed.0)))
+        };
+        while matches!(state(), (wanted, over) if over < wanted) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Graces {
+    fn drop(&mut self) {
+        self.shared.lock().ends = true;
+        self.shared.changed.notify_one();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,7 +231,6 @@ mod tests {
     use crate::testing::{loaded, skipped};
     use libbpf_rs::ProgramInput;
     use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     use std::mem::MaybeUninit;
     use std::time::Instant;
 
@@ -131,5 +298,41 @@ mod tests {
         let inner = MapHandle::try_from(&outer).expect("it is open");
         let refused = Grace { outer, inner }.wait().unwrap_err().to_string();
         assert!(refused.contains("a grace period can't be waited for"), "{refused}");
+    }
+
+    #[test]
+    fn ticket_is_over_after_a_wait_that_began_later() {
+        let (shared, held) = (Arc::new(Shared::default()), Arc::new(Mutex::new(())));
+        let is_over = |number| shared.is_over(Ticket(number));
+        let hold = held.lock().unwrap();
+        let (its, its_held) = (shared.clone(), held.clone());
+        std::thread::spawn(move || {
+            its.wait_for_all(|| {
+                drop(its_held.lock());
+                if its.lock().begun == 3 { Err(io::Error::other("no")) } else { Ok(()) }
+            });
+        });
+        let until = |is_so: &dyn Fn(&State) -> bool| {
+            while !is_so(&shared.lock()) {
+                std::thread::yield_now();
+            }
+        };
+        let first = shared.ask();
+        until(&|state| state.begun == first);
+        // The wait under way began before this request, so it does not count.
+        let second = shared.ask();
+        assert_eq!((second, shared.ask()), (first + 1, first + 1), "requests share a wait");
+        assert!(!is_over(first).unwrap());
+        drop(hold);
+        until(&|state| state.over == second);
+        assert!(is_over(first).unwrap() && is_over(second).unwrap());
+        let third = shared.ask();
+        assert_eq!(third, 3);
+        until(&|state| state.failed.is_some());
+        assert_eq!(is_over(third).unwrap_err().to_string(), "no");
+        assert!(is_over(second).unwrap());
+        let fourth = shared.ask();
+        until(&|state| state.over == fourth);
+        assert!(is_over(third).unwrap(), "a later one counts, too");
     }
 }

@@ -14,10 +14,10 @@ pub use balance::Buckets;
 
 use crate::abi::{self, Mode};
 use crate::flows::EndedFlows;
-use crate::grace::Grace;
+use crate::grace::{Grace, Graces};
 use crate::latest::Latest;
 use crate::load::{LoadError, Loaded, load};
-use crate::rings::Snapshot;
+use crate::rings::{Look, Snapshot};
 use crate::setup::{Settings, SettingsError, Setup};
 use crate::threads::ThreadsError;
 use crate::view::Known;
@@ -35,6 +35,22 @@ pub enum Progress {
     Draining,
     /// The settings are not active yet: rings must drain first.
     Waiting,
+}
+
+/// What the ticks look for in rings; each search takes some ticks.
+#[derive(Debug, Default)]
+struct Looks {
+    /// Rings at rest.
+    idle: Look,
+    /// Rings past the frames that were sent before the flow limit.
+    limit: Look,
+    /// Retired rings, to mark them delivered, and those that were marked, to delete them.
+    retired: Look,
+    marked: Look,
+    /// Rings that flows which wait to move may leave.
+    deferring: Look,
+    /// All rings, when nothing may be under way.
+    all: Look,
 }
 
 /// The loaded programs with everything that is attached.
@@ -56,8 +72,8 @@ pub struct Path {
     unguarded: unguarded::Unguarded,
     /// Whether the active configuration lets frames pass. It may be an intermediate one on the way to `requested`.
     passes_frames: bool,
-    pub(crate) grace: Grace,
-    /// A wait for a grace period failed, so programs may still read the inactive configuration.
+    pub(crate) graces: Graces,
+    /// Programs may still read the inactive configuration.
     may_be_read: bool,
     /// These links count, and are always attached.
     _counting: [Link; 3],
@@ -67,8 +83,7 @@ pub struct Path {
     desired_links: Option<[Link; 3]>,
     /// Set when a flow limit is activated: a snapshot of the frames sent before, which may have carried no number.
     before_limit: Option<Vec<Snapshot>>,
-    /// Rings that were marked delivered in the last tick.
-    marked_delivered: Vec<u32>,
+    looks: Looks,
     /// The number of deferred frames at the last tick, and the number of ticks since it last grew.
     deferred_before: u64,
     quiet_ticks: u32,
@@ -121,13 +136,13 @@ impl Path {
             is_draining: false,
             unguarded: unguarded::Unguarded::default(),
             passes_frames: false,
-            grace: Grace::new()?,
+            graces: Graces::new(Grace::new()?),
             may_be_read: false,
             _counting: counting,
             switches: None,
             desired_links: None,
             before_limit: None,
-            marked_delivered: Vec::new(),
+            looks: Looks::default(),
             deferred_before: 0,
             quiet_ticks: 0,
             buckets: Buckets::default(),
@@ -180,7 +195,7 @@ impl Path {
     /// When the kernel refuses a ring (memory) or a tracepoint; the former settings then stay active.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
         self.loaded.rings.lock().note_sent();
-        self.loaded.rings.lock().mark_idle_delivered(|| self.grace.wait())?;
+        self.loaded.rings.lock().mark_idle_delivered(&mut self.looks.idle, &mut self.graces)?;
         self.mark_delivered_before_limit()?;
         self.free_retired_rings()?;
         let is_displaced = self.loaded.rings.lock().find_displaced();
@@ -242,12 +257,16 @@ impl Path {
         self.are_drained()
     }
 
-    /// Whether nothing is under way in any ring.
-    fn are_drained(&self) -> io::Result<bool> {
+    /// Whether nothing is under way in any ring. To know this takes some calls.
+    fn are_drained(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        let all = rings.all();
-        let count = all.len();
-        Ok(rings.drained(all, || self.grace.wait())?.len() == count)
+        let (look, all) = (&mut self.looks.all, rings.all());
+        let drained = look.end(&rings, &self.graces)?;
+        let is_drained = drained.iter().map(|ring| &ring.ring).eq(&all);
+        if !is_drained {
+            look.begin(&rings, all, &mut self.graces)?;
+        }
+        Ok(is_drained)
     }
 
     fn pass_again(&mut self) -> io::Result<()> {

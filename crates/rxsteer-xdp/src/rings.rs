@@ -8,6 +8,7 @@
 use crate::abi::{
     Array, GENERATIONS, LINE_WORDS, steer_delays, steer_line, steer_pair, steer_ring,
 };
+use crate::grace::{Graces, Ticket};
 use crate::setup::MIN_QUEUE_SIZE;
 use crate::threads::Threads;
 use crate::waits::{Reading, Waits};
@@ -51,8 +52,7 @@ pub(crate) struct Rings {
 }
 
 /// The rings as two threads share them: the owner of the path, and a view. One account of lost frames serves both. A
-/// view holds the lock only to read, for some microseconds, so the owner waits no longer than that. The owner may hold
-/// the lock for a grace period, which a view can wait for.
+/// view holds the lock only to read, for some microseconds, so the owner waits no longer than that.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRings(Arc<Mutex<Rings>>);
 
@@ -96,6 +96,40 @@ pub(crate) struct Sent {
 pub(crate) struct Snapshot {
     before: Sent,
     after: Sent,
+}
+
+/// The search for rings in which nothing is under way and from which nothing is undelivered. It takes a grace period:
+/// then every poll under way has ended, and the bulk queues are empty.
+#[derive(Debug, Default)]
+pub(crate) struct Look(Option<(Ticket, Vec<Sent>)>);
+
+impl Look {
+    /// Begins to look at `rings`, if there are any, and unless the last look is still under way.
+    pub(crate) fn begin(
+        &mut self,
+        rings: &Rings,
+        wanted: Vec<u32>,
+        graces: &mut Graces,
+    ) -> io::Result<()> {
+        if self.0.is_none() && !wanted.is_empty() {
+            let before = wanted.into_iter().map(|ring| rings.sent_by_now(ring)).collect();
+            self.0 = Some((graces.begin()?, before));
+        }
+        Ok(())
+    }
+
+    /// The drained ones of the rings that the look is at, with what had been sent to them; none while the look is under
+    /// way.
+    pub(crate) fn end(&mut self, rings: &Rings, graces: &Graces) -> io::Result<Vec<Sent>> {
+        match self.0.take() {
+            Some((ticket, before)) if !graces.is_over(ticket)? => {
+                self.0 = Some((ticket, before));
+                Ok(Vec::new())
+            }
+            Some((_, before)) => Ok(rings.drained_since(before)),
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 /// If the state of a thread cannot be read, the thread counts as asleep after this many looks in a row without
@@ -403,24 +437,8 @@ impl Rings {
         }
     }
 
-    /// Those of `rings` in which nothing is under way and from which nothing is undelivered, with what had been sent to
-    /// them when that was found. `grace` waits until every poll that is under way has ended; the bulk queues are empty
-    /// then as well.
-    pub(crate) fn drained(
-        &self,
-        rings: Vec<u32>,
-        grace: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<Vec<Sent>> {
-        if rings.is_empty() {
-            return Ok(Vec::new());
-        }
-        let before: Vec<Sent> = rings.into_iter().map(|ring| self.sent_by_now(ring)).collect();
-        grace()?;
-        Ok(self.drained_since(before))
-    }
-
     /// Those of `before`, which is from a grace period ago, to which nothing was sent since, and which are drained.
-    fn drained_since(&self, before: Vec<Sent>) -> Vec<Sent> {
+    pub(crate) fn drained_since(&self, before: Vec<Sent>) -> Vec<Sent> {
         let is_drained = |ring: &Sent| {
             // This first reads whether the thread sleeps, and then whether the same frames were concerned.
             self.sleep_of(ring.ring, self.ring_states.get(ring.ring).pid) != Sleep::No
@@ -429,24 +447,27 @@ impl Rings {
         before.into_iter().filter(is_drained).collect()
     }
 
-    /// Takes a snapshot of the numbers of all rings.
-    pub(crate) fn snapshot(
-        &self,
-        grace: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<Vec<Snapshot>> {
-        let before: Vec<Sent> = self.existing().map(|ring| self.sent_by_now(ring)).collect();
-        grace()?;
+    /// What had been sent to all rings, for [`Rings::snapshot_since`] a grace period later.
+    pub(crate) fn sent_to_all(&self) -> Vec<Sent> {
+        self.existing().map(|ring| self.sent_by_now(ring)).collect()
+    }
+
+    /// A snapshot of the numbers of the rings in `before`, which is from a grace period ago.
+    pub(crate) fn snapshot_since(&self, before: Vec<Sent>) -> Vec<Snapshot> {
         let after = |before: Sent| Snapshot { after: self.sent_by_now(before.ring), before };
-        Ok(before.into_iter().map(after).collect())
+        before.into_iter().map(after).collect()
     }
 
     /// Whether all frames sent before the snapshots are delivered or dropped. That is so when a frame that was numbered
     /// after the snapshot is delivered, since then all frames that were in the ring before it are delivered too; or
     /// when nothing is under way in the ring.
+    ///
+    /// `look` finds the rings of the latter kind.
     pub(crate) fn have_drained_past(
         &self,
         snapshots: &[Snapshot],
-        grace: impl FnOnce() -> io::Result<()>,
+        look: &mut Look,
+        graces: &mut Graces,
     ) -> io::Result<bool> {
         let has_gone_on = |snapshot: &Snapshot| {
             let delivered =
@@ -454,13 +475,15 @@ impl Rings {
             let mut tails = (0..).zip(&snapshot.after.tails);
             tails.any(|(rx_cpu, tail)| (delivered(rx_cpu).wrapping_sub(*tail) as i32) > 0)
         };
-        let rest: Vec<&Snapshot> =
-            snapshots.iter().filter(|snapshot| !has_gone_on(snapshot)).collect();
-        let drained =
-            self.drained(rest.iter().map(|snapshot| snapshot.after.ring).collect(), grace)?;
-        let is_drained =
-            |snapshot: &&Snapshot| drained.iter().any(|ring| ring.ring == snapshot.after.ring);
-        Ok(rest.iter().all(|snapshot| is_drained(snapshot) || has_gone_on(snapshot)))
+        let drained = look.end(self, graces)?;
+        let is_drained = |wanted: &u32| drained.iter().any(|ring| ring.ring == *wanted);
+        let rest = snapshots.iter().filter(|snapshot| !has_gone_on(snapshot));
+        let rest: Vec<u32> = rest.map(|snapshot| snapshot.after.ring).collect();
+        if rest.iter().all(is_drained) {
+            return Ok(true);
+        }
+        look.begin(self, rest, graces)?;
+        Ok(false)
     }
 
     /// Marks as delivered the frames sent before the snapshots. All rings must have drained past these, so the frames
@@ -530,10 +553,14 @@ impl Rings {
     /// Marks as delivered the frames of rings that have been at rest for at least one look. Then flows whose last
     /// frames carried no number may move without first sending a frame with one. This is done only if the thread is
     /// seen to sleep and no frame is missing: then the thread can have no frame left to deliver.
+    ///
+    /// This takes two calls, since `look` takes a grace period.
     pub(crate) fn mark_idle_delivered(
         &self,
-        grace: impl FnOnce() -> io::Result<()>,
+        look: &mut Look,
+        graces: &mut Graces,
     ) -> io::Result<()> {
+        look.end(self, graces)?.iter().for_each(|ring| self.mark_delivered(ring));
         let is_undelivered = |ring: u32, rx_cpu: u32| {
             let delivered = self.pairs.get(ring * self.cpus() + rx_cpu).delivered;
             self.tail(rx_cpu, ring).wrapping_sub(delivered) as i32 > 0
@@ -545,9 +572,7 @@ impl Rings {
                 && (0..self.cpus()).any(|rx_cpu| is_undelivered(*ring, rx_cpu))
                 && self.lost_and_waiting(*ring).1 == 0
         };
-        let at_rest = self.existing().filter(is_at_rest).collect();
-        self.drained(at_rest, grace)?.iter().for_each(|ring| self.mark_delivered(ring));
-        Ok(())
+        look.begin(self, self.existing().filter(is_at_rest).collect(), graces)
     }
 
     /// Deletes a ring that was marked delivered, and that was still drained a grace period later.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::abi::Mode;
+use crate::grace::Grace;
 use crate::load::{Loaded, load, load_on};
 use crate::setup::Setup;
 use crate::testing;
@@ -44,6 +45,24 @@ fn send(rings: &mut Rings, ring: u32, count: u32) {
     rings.tails.set(ring / LINE_WORDS, line);
 }
 
+/// The ring, if it is drained.
+fn drained(rings: &Rings, ring: u32) -> Vec<Sent> {
+    rings.drained_since(vec![rings.sent_by_now(ring)])
+}
+
+fn graces() -> Graces {
+    Graces::new(Grace::new().expect("who may load programs may make maps"))
+}
+
+/// What a tick and the next one find.
+fn have_drained_past(rings: &Rings, snapshots: &[Snapshot]) -> bool {
+    let (mut look, mut graces) = (Look::default(), graces());
+    (0..2).any(|_| {
+        graces.until_all_are_over();
+        rings.have_drained_past(snapshots, &mut look, &mut graces).unwrap()
+    })
+}
+
 #[test]
 fn change_that_waits_puts_no_ring_out_of_use() {
     let test = "change_that_waits_puts_no_ring_out_of_use";
@@ -73,7 +92,7 @@ fn what_is_sent_after_a_ring_was_found_drained_is_not_called_delivered() {
     let rings = &mut *loaded.rings.lock();
     send(rings, 1, 5);
     // The ring does not exist, so nothing can be under way in it.
-    let drained = rings.drained(vec![1], || Ok(())).unwrap();
+    let drained = drained(rings, 1);
     assert_eq!(drained.len(), 1);
     send(rings, 1, 2);
     rings.mark_delivered(&drained[0]);
@@ -85,13 +104,13 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     let Some(loaded) = loaded("frames_that_no_thread_has_seen_are_under_way") else { return };
     assert_eq!(ensure(&loaded, "0", 64), Made::Done);
     let rings = &mut *loaded.rings.lock();
-    assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 1, "nothing was sent");
+    assert_eq!(drained(rings, 0).len(), 1, "nothing was sent");
     send(rings, 0, 3);
-    assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 0, "its thread has yet to run");
+    assert_eq!(drained(rings, 0).len(), 0, "its thread has yet to run");
     assert_eq!(lost_and_waiting_of(rings), (0, 3));
     // The frames seem lost, since none of them arrives.
     (0..=STILL).for_each(|_| rings.note_sent());
-    assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 1);
+    assert_eq!(drained(rings, 0).len(), 1);
     assert_eq!(rings.lost_and_waiting(0), (0, 3), "not yet read");
     rings.find_lost(rings.short());
     assert_eq!(rings.lost_and_waiting(0), (3, 0));
@@ -105,7 +124,7 @@ fn frames_that_no_thread_has_seen_are_under_way() {
     rings.ring_states.set(0, ring);
     send(rings, 0, 1);
     rings.note_sent();
-    assert_eq!(rings.drained(vec![0], || Ok(())).unwrap().len(), 0);
+    assert_eq!(drained(rings, 0).len(), 0);
 }
 
 #[test]
@@ -206,7 +225,11 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     let thread = thread_of(&format!("cpumap/0/map:{map}"));
     let rings = &mut *loaded.rings.lock();
     let delivered = |rings: &Rings| {
-        rings.mark_idle_delivered(|| Ok(())).unwrap();
+        let (mut look, mut graces) = (Look::default(), graces());
+        for _ in 0..2 {
+            rings.mark_idle_delivered(&mut look, &mut graces).unwrap();
+            graces.until_all_are_over();
+        }
         rings.pairs.get(0).delivered
     };
     send(rings, 0, 11);
@@ -226,7 +249,7 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     assert_eq!(delivered(rings), 11);
 }
 
-/// The pid of the thread with that name, which sleeps by now.
+/// The pid of the thread with that name. Returns when it sleeps: beside other work a new thread may not have run yet.
 fn thread_of(name: &str) -> u32 {
     let is_it = |entry: &std::fs::DirEntry| {
         let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
@@ -234,6 +257,13 @@ fn thread_of(name: &str) -> u32 {
     };
     let mut all = std::fs::read_dir("/proc").unwrap().flatten();
     let found = all.find(is_it).expect("the ring has a thread");
+    let sleeps = || {
+        let stat = std::fs::read_to_string(found.path().join("stat")).unwrap();
+        matches!(stat.rsplit_once(") ").unwrap().1.chars().next(), Some('S' | 'I'))
+    };
+    while !sleeps() {
+        std::thread::yield_now();
+    }
     found.file_name().to_str().unwrap().parse().unwrap()
 }
 
@@ -244,32 +274,29 @@ fn ring_has_drained_past_a_snapshot_when_a_later_number_is_delivered() {
     assert_eq!(ensure(&loaded, "0", 64), Made::Done);
     let rings = &mut *loaded.rings.lock();
     send(rings, 0, 10);
-    let snapshots = rings.snapshot(|| Ok(())).unwrap();
+    let snapshots = rings.snapshot_since(rings.sent_to_all());
     let delivered = |rings: &Rings, number| {
         rings.pairs.set_number(0, offset_of!(steer_pair, delivered), number);
     };
     delivered(rings, 10);
-    assert!(
-        !rings.have_drained_past(&snapshots, || Ok(())).unwrap(),
-        "other CPUs' frames may be behind it"
-    );
+    assert!(!have_drained_past(rings, &snapshots), "other CPUs' frames may be behind it");
     assert!(rings.are_delivered(&snapshots));
     send(rings, 0, 1);
-    assert!(!rings.have_drained_past(&snapshots, || Ok(())).unwrap());
+    assert!(!have_drained_past(rings, &snapshots));
     delivered(rings, 11);
-    assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
+    assert!(have_drained_past(rings, &snapshots));
     // The mark covers what had been sent before, and never lowers a number.
     rings.mark_snapshots_delivered(&snapshots);
     assert_eq!(rings.pairs.get(0).delivered, 11);
-    let snapshots = rings.snapshot(|| Ok(())).unwrap();
+    let snapshots = rings.snapshot_since(rings.sent_to_all());
     delivered(rings, 9);
     assert!(!rings.are_delivered(&snapshots));
     rings.mark_snapshots_delivered(&snapshots);
     assert!(rings.are_delivered(&snapshots) && rings.pairs.get(0).delivered == 11);
     // Without a later frame: the ring has drained when nothing is under way.
-    assert!(!rings.have_drained_past(&snapshots, || Ok(())).unwrap(), "its thread has yet to run");
+    assert!(!have_drained_past(rings, &snapshots), "its thread has yet to run");
     (0..=STILL).for_each(|_| rings.note_sent());
-    assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
+    assert!(have_drained_past(rings, &snapshots));
 }
 
 #[test]
@@ -280,16 +307,37 @@ fn frames_sent_while_a_snapshot_was_taken_do_not_count_as_delivered() {
     let rings = &mut *loaded.rings.lock();
     send(rings, 0, 5);
     // Two more frames may still be in CPU 0's bulk queue when a later frame of CPU 1 is delivered.
-    let snapshots = rings
-        .snapshot(|| {
-            rings.tails.set_number(0, 0, 7);
-            Ok(())
-        })
-        .unwrap();
+    let sent = rings.sent_to_all();
+    rings.tails.set_number(0, 0, 7);
+    let snapshots = rings.snapshot_since(sent);
     rings.pairs.set_number(1, offset_of!(steer_pair, delivered), 1);
-    assert!(rings.have_drained_past(&snapshots, || Ok(())).unwrap());
+    assert!(have_drained_past(rings, &snapshots));
     rings.mark_snapshots_delivered(&snapshots);
     assert_eq!(rings.pairs.get(0).delivered, 5);
+}
+
+#[test]
+fn look_finds_what_is_drained_a_grace_period_later() {
+    let Some(loaded) = loaded("look_finds_what_is_drained_a_grace_period_later") else { return };
+    let (rings, mut graces) = (&mut *loaded.rings.lock(), graces());
+    let look = &mut Look::default();
+    // These rings do not exist, so nothing can be under way in them.
+    send(rings, 0, 5);
+    look.begin(rings, vec![0, 1], &mut graces).unwrap();
+    look.begin(rings, vec![2], &mut graces).unwrap();
+    send(rings, 1, 1);
+    graces.until_all_are_over();
+    let found = look.end(rings, &graces).unwrap();
+    assert_eq!(
+        found,
+        [rings.sent_by_now(0)],
+        "1 was sent to, and 2 came while a look was under way"
+    );
+    assert!(look.end(rings, &graces).unwrap().is_empty(), "the look is over");
+    look.begin(rings, Vec::new(), &mut graces).unwrap();
+    look.begin(rings, vec![1], &mut graces).unwrap();
+    graces.until_all_are_over();
+    assert_eq!(look.end(rings, &graces).unwrap(), [rings.sent_by_now(1)]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The programs stay far below the limit of the kernel's verifier (1,000,000 examined instructions), so that they also
-//! load on a kernel that examines more instructions.
+//! load on a kernel that examines more instructions; and below the limit of its stack (512 bytes), so that they also load
+//! if another compiler needs more.
 //!
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
 #![cfg(feature = "bpf")]
@@ -10,9 +11,13 @@ use rxsteer_xdp::{Mode, Setup};
 
 /// The most instructions that the verifier may have to examine in one program.
 const MOST: u32 = 100_000;
+/// The most stack in bytes that functions that call each other may take, as Linux 6.1 counts it. With clang 19 a chain
+/// takes 32 more than with clang 14. (What the kernel reports includes 24 bytes for each inlined `bpf_loop`, which do not
+/// count against its limit.)
+const MOST_STACK: u32 = 512 - 32;
 
 #[test]
-fn no_program_takes_the_verifier_long() {
+fn no_program_nears_a_limit_of_the_verifier() {
     let native = [(false, true), (true, true), (false, false)];
     let native = native.map(|(inner, flow_stats)| (inner, flow_stats, Mode::Native));
     for (inner, flow_stats, mode) in native.into_iter().chain([(true, true, Mode::Generic)]) {
@@ -33,7 +38,7 @@ fn no_program_takes_the_verifier_long() {
             flow_records: false,
             as_with_short_ticks: false,
         };
-        let test = "verified::no_program_takes_the_verifier_long";
+        let test = "verified::no_program_nears_a_limit_of_the_verifier";
         let Some(programs) = loaded(test, verify(&setup)) else { return };
         let names: Vec<&str> = programs.iter().map(|program| &*program.program).collect();
         // The programs for rfs are left out if the kernel lacks their tracepoints.
@@ -41,13 +46,16 @@ fn no_program_takes_the_verifier_long() {
             assert!(names.contains(&name), "{name} is not among {names:?}");
         }
         for program in &programs {
-            let Verified { program: name, instructions, stack } = program;
+            let Verified { program: name, instructions, deepest, .. } = program;
             println!(
                 "{mode}, inner {inner}, flow statistics {flow_stats}: {name}: {instructions} instructions verified, \
-                 stack {stack:?}"
+                 stack {} bytes of 512: {deepest:?}",
+                program.deepest_bytes()
             );
             assert!(program.instructions <= MOST, "{mode}, inner {inner}: {program:?}");
-            assert!(!program.stack.is_empty(), "{mode}, inner {inner}: {program:?}");
+            // Without flow statistics some functions are never called.
+            assert!(!deepest.is_empty() || !flow_stats, "{mode}, inner {inner}: {program:?}");
+            assert!(program.deepest_bytes() <= MOST_STACK, "{mode}, inner {inner}: {program:?}");
         }
     }
 }

@@ -132,7 +132,7 @@ impl Path {
         }
         abi::activate(&mut device.ifindex, ifindex);
         self.tables[first_table as usize..][..queues as usize].fill(true);
-        let waited = if flushes { self.wait_for_passed(&[ifindex]) } else { self.grace.wait() };
+        let waited = if flushes { self.wait_for_passed(&[ifindex]) } else { self.graces.wait() };
         // On an error the link is dropped with this function. The entry and the tables stay in use by the interface,
         // since programs may still use them.
         waited.map_err(AttachError::Grace)?;
@@ -153,7 +153,7 @@ impl Path {
         drop(device.link);
         // Programs may use the entry and the tables until the grace period ends. If the wait fails, no other interface
         // gets them.
-        if self.grace.wait().is_ok() {
+        if self.graces.wait().is_ok() {
             self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
             self.bss().steer_devices[device_index].ifindex = 0;
             self.publish();
@@ -242,12 +242,12 @@ impl Path {
     /// Waits until all frames that have passed are in the stack: every poll has ended, and GRO no longer holds any of
     /// them.
     pub(super) fn wait_for_passed(&self, indices: &[u32]) -> io::Result<()> {
-        self.grace.wait()?;
+        self.graces.wait()?;
         let hold = gro::longest_hold(indices, self.loaded.hz);
         if !hold.is_zero() {
             std::thread::sleep(hold);
             // The poll in which GRO handed them on has ended as well.
-            self.grace.wait()?;
+            self.graces.wait()?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! A comment at each step says what it prevents; docs/in-kernel.md lists the steps in order.
 
-use super::{Path, attach};
+use super::{Looks, Path, attach};
 use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES, PARSE_NUMBERS};
 use crate::compile::{Local, compile};
 use crate::load::{LoadError, Loaded, SOCKET_TRACEPOINTS};
@@ -41,7 +41,11 @@ impl Path {
             self.desired_links = None;
         }
         self.before_limit = match settings.flow_limit {
-            Some(_) => Some(self.loaded.rings.lock().snapshot(|| self.grace.wait())?),
+            Some(_) => {
+                let sent = self.loaded.rings.lock().sent_to_all();
+                self.graces.wait()?;
+                Some(self.loaded.rings.lock().snapshot_since(sent))
+            }
             None => None,
         };
         self.settings = settings.clone();
@@ -67,16 +71,29 @@ impl Path {
         self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1)
     }
 
-    /// Writes the inactive configuration, and activates it.
+    /// Writes the inactive configuration, activates it, and waits until no program uses the former one.
     pub(super) fn decide_by(&mut self, settings: &Settings) -> io::Result<()> {
-        self.decide(settings, false)
+        self.activate(settings, false)?;
+        self.settle()
     }
 
-    /// Does the same; with `unguarded`, without the order guard: see `unguarded.rs`.
-    pub(super) fn decide(&mut self, settings: &Settings, unguarded: bool) -> io::Result<()> {
+    /// Waits until no program uses the inactive configuration any more, so that it can be rewritten.
+    fn settle(&mut self) -> io::Result<()> {
         if self.may_be_read {
-            self.grace.wait()?;
+            self.graces.wait()?;
+            self.may_be_read = false;
+            let reads_tunnels = self.loaded.rules.read_tunnels(self.active_part());
+            if !reads_tunnels {
+                self.bss().steer_rule_options = 0;
+            }
         }
+        Ok(())
+    }
+
+    /// Writes the inactive configuration, and activates it; with `unguarded`, without the order guard: see
+    /// `unguarded.rs`. Programs may use the former one for a grace period.
+    pub(super) fn activate(&mut self, settings: &Settings, unguarded: bool) -> io::Result<()> {
+        self.settle()?;
         self.passes_frames = settings.has_passed_flows();
         self.prepare_buckets(settings);
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
@@ -102,12 +119,6 @@ impl Path {
         bss.steer_configs[part as usize] = config;
         abi::activate(&mut bss.steer_active, part);
         self.may_be_read = true;
-        self.grace.wait()?;
-        // No program reads the other configuration any more, so it can be rewritten.
-        self.may_be_read = false;
-        if !reads_tunnels {
-            self.bss().steer_rule_options = 0;
-        }
         Ok(())
     }
 
@@ -117,7 +128,7 @@ impl Path {
     pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.before_limit
-            && rings.have_drained_past(snapshots, || self.grace.wait())?
+            && rings.have_drained_past(snapshots, &mut self.looks.limit, &mut self.graces)?
         {
             rings.mark_snapshots_delivered(snapshots);
             self.before_limit = None;
@@ -134,18 +145,25 @@ impl Path {
         Ok(rings.lock().ensure(&online, settings.queue_size, programs)?)
     }
 
-    /// Deletes the rings that were marked delivered in the last tick and are still drained, and marks others. A program
-    /// that began before a ring was marked may have sent one more frame to it.
+    /// Marks the retired rings that are drained as delivered, and deletes them when they are still drained a grace period
+    /// later. A program that began before a ring was marked may have sent one more frame to it.
     pub(super) fn free_retired_rings(&mut self) -> Result<(), LoadError> {
         let mut rings = self.loaded.rings.lock();
-        for ring in
-            rings.drained(std::mem::take(&mut self.marked_delivered), || self.grace.wait())?
-        {
-            rings.delete(ring.ring)?;
+        let Looks { marked, retired, .. } = &mut self.looks;
+        for ring in marked.end(&rings, &self.graces)? {
+            // A change may have made the ring again since the look began.
+            if rings.retired().contains(&ring.ring) {
+                rings.delete(ring.ring)?;
+            }
         }
-        let drained = rings.drained(rings.retired(), || self.grace.wait())?;
+        let drained = retired.end(&rings, &self.graces)?;
         drained.iter().for_each(|ring| rings.mark_delivered(ring));
-        self.marked_delivered = drained.into_iter().map(|ring| ring.ring).collect();
+        marked.begin(
+            &rings,
+            drained.into_iter().map(|ring| ring.ring).collect(),
+            &mut self.graces,
+        )?;
+        retired.begin(&rings, rings.retired(), &mut self.graces)?;
         Ok(())
     }
 
@@ -182,6 +200,11 @@ impl Path {
         if needs_switches(&self.settings) {
             return self.attach_switches();
         }
+        {
+            let rings = self.loaded.rings.lock();
+            let drained = self.looks.deferring.end(&rings, &self.graces)?;
+            drained.iter().for_each(|ring| rings.mark_delivered(ring));
+        }
         if is_quiet {
             if self.quiet_ticks >= QUIET_TICKS && !self.is_draining && !self.waits_for_rings() {
                 self.switches = None;
@@ -192,8 +215,7 @@ impl Path {
         // The thread may have fallen asleep unseen. A flow that sends less often than switches are looked at would
         // otherwise be deferred at each of its packets.
         let rings = self.loaded.rings.lock();
-        let drained = rings.drained(rings.all(), || self.grace.wait())?;
-        drained.iter().for_each(|ring| rings.mark_delivered(ring));
+        self.looks.deferring.begin(&rings, rings.all(), &mut self.graces)?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Changes that are refused. Needs root; prints SKIPPED without it.
+//! Changes that are refused, and ticks that wait for nothing. Needs root; prints SKIPPED without it.
 
 use super::*;
 use crate::load::load_on;
@@ -35,4 +35,37 @@ fn flow_limit_that_has_no_room_is_refused() {
     {
         assert_eq!(settings(buckets).check(&possible).is_ok(), holds, "{buckets}");
     }
+}
+
+/// Only a change waits for grace periods. What follows it asks for them, and goes on in later ticks.
+#[test]
+fn ticks_between_changes_wait_for_no_grace_period() {
+    let test = "path::ticks_between_changes_wait_for_no_grace_period";
+    let Some(loaded) = loaded(test, load(&setup())) else { return };
+    let settings = Settings::new(Policy::Rps, "0".parse().unwrap());
+    let mut path = Path::with(loaded, &setup(), &settings).unwrap();
+    let until_unguarded = |path: &mut Path| {
+        let (waited, asked) = path.graces.counts();
+        for _ in 0..1000 {
+            path.tick().unwrap();
+            path.graces.until_all_are_over();
+            if path.is_unguarded() {
+                break;
+            }
+        }
+        assert!(path.is_unguarded());
+        let (waited_by_now, asked_by_now) = path.graces.counts();
+        assert_eq!(waited_by_now, waited, "no tick waited");
+        // What was counted has its numbers, twice; no program reads a slot that was unset.
+        assert!(asked_by_now >= asked + 3, "{asked} {asked_by_now}");
+    };
+    until_unguarded(&mut path);
+    // Rings of another size replace the first ones, which have to drain.
+    path.apply(&Settings { queue_size: settings.queue_size * 2, ..settings }).unwrap();
+    while path.tick().unwrap() == Progress::Waiting {
+        path.graces.until_all_are_over();
+    }
+    assert!(!path.loaded.rings.lock().retired().is_empty());
+    until_unguarded(&mut path);
+    assert!(path.loaded.rings.lock().retired().is_empty());
 }

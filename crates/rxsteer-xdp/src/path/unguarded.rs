@@ -18,8 +18,9 @@
 
 use super::Path;
 use crate::abi::{LastPacket, Mode, steer_slot};
+use crate::grace::Ticket;
 use crate::load::LoadError;
-use crate::rings::Snapshot;
+use crate::rings::{Look, Sent, Snapshot};
 use crate::setup::Settings;
 use rxsteer_core::Policy;
 use std::io;
@@ -32,10 +33,25 @@ pub(super) struct Unguarded {
     holds: bool,
     /// Set when frames are guarded again: the snapshot past which rings must drain before rules may change.
     left: Option<Vec<Snapshot>>,
-    /// Set on the way to unguarded frames: the snapshot, and the number of frames that had gone off target before it.
-    approach: Option<(Vec<Snapshot>, u64)>,
+    /// Set on the way to unguarded frames: how far it is, and the number of frames that had gone off target before.
+    approach: Option<(Approach, u64)>,
+    /// The search for rings that have drained past one of these snapshots.
+    look: Look,
     /// The number of frames that had gone off target at the last look.
     off_target: u64,
+}
+
+/// The way to unguarded frames. It takes three grace periods, and a tick never waits for one.
+#[derive(Debug)]
+enum Approach {
+    /// Frames that had gone off target were counted. A grace period later, these frames have their numbers.
+    Counted(Ticket),
+    /// The first half of the snapshot was taken.
+    Sent(Vec<Sent>, Ticket),
+    /// Rings have to drain past the snapshot.
+    Snapshot(Vec<Snapshot>),
+    /// Stale slots were unset. A program that read a slot before may count until the grace period is over.
+    Unset(Vec<Snapshot>, Ticket),
 }
 
 impl Settings {
@@ -71,13 +87,24 @@ impl Path {
 
     /// Guards all frames from the moment this returns.
     pub(super) fn guard_again(&mut self) -> io::Result<()> {
+        if let Some((Approach::Unset(..), _)) = self.unguarded.approach {
+            self.graces.wait()?;
+            self.lose_slots();
+        }
         self.unguarded.approach = None;
         if self.unguarded.holds {
             self.decide_by(&self.settings.clone())?;
             self.unguarded.holds = false;
-            self.unguarded.left = Some(self.loaded.rings.lock().snapshot(|| Ok(()))?);
+            self.lose_slots();
         }
         Ok(())
+    }
+
+    /// Flows may have frames under way that no slot records: all that was sent until now must be delivered before rules
+    /// change.
+    fn lose_slots(&mut self) {
+        let rings = self.loaded.rings.lock();
+        self.unguarded.left = Some(rings.snapshot_since(rings.sent_to_all()));
     }
 
     /// Whether something waits for rings to drain past a snapshot.
@@ -93,12 +120,13 @@ impl Path {
     /// Whether no frame is under way that no slot records. Call [`Path::guard_again`] first.
     pub(super) fn are_unguarded_delivered(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        if let Some(snapshots) = &self.unguarded.left
-            && rings.have_drained_past(snapshots, || self.grace.wait())?
+        let Unguarded { left, look, .. } = &mut self.unguarded;
+        if let Some(snapshots) = left
+            && rings.have_drained_past(snapshots, look, &mut self.graces)?
         {
-            self.unguarded.left = None;
+            *left = None;
         }
-        Ok(self.unguarded.left.is_none())
+        Ok(left.is_none())
     }
 
     /// Continues towards unguarded frames, if the settings allow that. The tick calls this when nothing else is under
@@ -113,43 +141,64 @@ impl Path {
         let now = self.off_target();
         let is_quiet = now == std::mem::replace(&mut self.unguarded.off_target, now);
         match self.unguarded.approach.take() {
-            Some((snapshots, off_target)) => {
-                if !self.loaded.rings.lock().have_drained_past(&snapshots, || self.grace.wait())? {
-                    self.unguarded.approach = Some((snapshots, off_target));
-                } else if self.is_on_target(&snapshots, off_target)? {
-                    self.decide(&self.settings.clone(), true)?;
-                    self.unguarded = Unguarded { holds: true, ..Unguarded::default() };
-                    self.switches = None;
-                }
+            Some((approach, off_target)) => {
+                let approach = self.go_on(approach, off_target)?;
+                self.unguarded.approach = approach.map(|approach| (approach, off_target));
             }
             // Starting is pointless as long as flows still move.
             None if !is_quiet => {}
-            None => {
-                // Frames that were counted until now have numbers from before the snapshot.
-                self.grace.wait()?;
-                let snapshots = self.loaded.rings.lock().snapshot(|| self.grace.wait())?;
-                self.unguarded.approach = Some((snapshots, now));
-            }
+            None => self.unguarded.approach = Some((Approach::Counted(self.graces.begin()?), now)),
         }
         Ok(())
     }
 
-    /// Ensures that no frame goes off target from now on; all rings have drained past the snapshot. Returns whether no
-    /// frame went off target since the snapshot.
-    fn is_on_target(&mut self, snapshots: &[Snapshot], off_target: u64) -> io::Result<bool> {
-        self.loaded.rings.lock().mark_snapshots_delivered(snapshots);
-        // This is done even if frames went off target, since stale slots cause that.
-        self.unset_slots(snapshots);
-        // A program that read a slot before may count only now.
-        self.grace.wait()?;
-        let is_so =
-            self.loaded.rings.lock().are_delivered(snapshots) && self.off_target() == off_target;
-        if !is_so {
-            // Some flows with frames under way may have lost their slot. These frames must be delivered before the
-            // rules change.
-            self.unguarded.left = Some(self.loaded.rings.lock().snapshot(|| Ok(()))?);
+    /// Takes the next step if it is time for it.
+    fn go_on(&mut self, approach: Approach, off_target: u64) -> io::Result<Option<Approach>> {
+        Ok(Some(match approach {
+            Approach::Counted(ticket) if self.graces.is_over(ticket)? => {
+                let sent = self.loaded.rings.lock().sent_to_all();
+                Approach::Sent(sent, self.graces.begin()?)
+            }
+            Approach::Sent(sent, ticket) if self.graces.is_over(ticket)? => {
+                self.unguarded.look = Look::default();
+                Approach::Snapshot(self.loaded.rings.lock().snapshot_since(sent))
+            }
+            Approach::Snapshot(snapshots) => {
+                let rings = self.loaded.rings.lock();
+                let look = &mut self.unguarded.look;
+                if !rings.have_drained_past(&snapshots, look, &mut self.graces)? {
+                    return Ok(Some(Approach::Snapshot(snapshots)));
+                }
+                rings.mark_snapshots_delivered(&snapshots);
+                drop(rings);
+                // This is done even if frames went off target, since stale slots cause that.
+                self.unset_slots(&snapshots);
+                Approach::Unset(snapshots, self.graces.begin()?)
+            }
+            Approach::Unset(snapshots, ticket) => match self.graces.is_over(ticket) {
+                Ok(false) => Approach::Unset(snapshots, ticket),
+                // That slots were unset must not be forgotten, so the wait is repeated.
+                Err(_) => Approach::Unset(snapshots, self.graces.begin()?),
+                Ok(true) => {
+                    self.end_approach(&snapshots, off_target)?;
+                    return Ok(None);
+                }
+            },
+            waits => waits,
+        }))
+    }
+
+    /// No frame can go off target from now on. If none did since the snapshot, frames go unguarded.
+    fn end_approach(&mut self, snapshots: &[Snapshot], off_target: u64) -> io::Result<()> {
+        let are_delivered = self.loaded.rings.lock().are_delivered(snapshots);
+        if !are_delivered || self.off_target() != off_target {
+            self.lose_slots();
+            return Ok(());
         }
-        Ok(is_so)
+        self.activate(&self.settings.clone(), true)?;
+        self.unguarded = Unguarded { holds: true, ..Unguarded::default() };
+        self.switches = None;
+        Ok(())
     }
 
     /// Unsets the slots whose number is from before the snapshot, since it is delivered. Frames sent since then are at

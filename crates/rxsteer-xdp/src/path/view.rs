@@ -17,7 +17,7 @@ impl Path {
     /// # Errors
     /// When a map cannot be mapped into memory.
     pub fn view(&self) -> Result<View, LoadError> {
-        View::new(&self.loaded, self.grace.another()?, self.known.clone(), self.ended.clone())
+        View::new(&self.loaded, self.graces.another()?, self.known.clone(), self.ended.clone())
     }
 
     /// Creates the recorder of this path's flows: from now on each packet of a flow is in one of its records, or is
