@@ -144,7 +144,12 @@ impl Steering {
         Self::begin_by(namespace, &[], "run", arguments)
     }
 
-    /// The same with `rxsteer live`, by another program that becomes it.
+    /// Starts it by another program that becomes it, and does not wait.
+    pub fn begin_run_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
+        Self::begin_by(namespace, by, "run", arguments)
+    }
+
+    /// The same with `rxsteer live`.
     pub fn begin_live_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
         Self::begin_by(namespace, by, "live", arguments)
     }

@@ -1,16 +1,24 @@
 //! Faults from outside: other programs, other instances, interfaces that disappear.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rxsteer_lab::{LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, rxsteer};
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, rxsteer, skipped,
+};
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Starts an instance that cannot run, and returns its messages.
 fn refused(testbed: &Testbed, arguments: &[&str]) -> String {
-    let mut steering = Steering::begin(testbed.receiver(), arguments).unwrap();
+    refuses(Steering::begin(testbed.receiver(), arguments).unwrap())
+}
+
+/// The messages of an instance that cannot run.
+fn refuses(mut steering: Steering) -> String {
     let status = steering.wait(SOON).unwrap();
     assert_eq!(status.code(), Some(2), "{}", steering.stderr());
     // Its last message may still be on its way through the pipe.
@@ -104,7 +112,7 @@ fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), Strin
         if interfaces.iter().any(&is_so) {
             return Ok(());
         }
-        if started.elapsed() > Duration::from_secs(3) {
+        if started.elapsed() > SOON {
             return Err(report.to_string());
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -162,4 +170,63 @@ fn others_go_on_when_an_interface_is_down() {
     if let Some(_alone) = super::ready("faults::others_go_on_when_an_interface_is_down", &[], 1) {
         others_go_on(Fate::Down);
     }
+}
+
+/// A memory cgroup with a limit, until it is dropped.
+struct Limited(PathBuf);
+
+impl Limited {
+    /// Returns why there can be none.
+    fn to(bytes: u64) -> Result<Self, String> {
+        let all = Path::new("/sys/fs/cgroup");
+        let controllers = fs::read_to_string(all.join("cgroup.controllers")).unwrap_or_default();
+        if !controllers.split_whitespace().any(|name| name == "memory") {
+            return Err("there is no memory controller of cgroup v2".to_owned());
+        }
+        let tried = |result: std::io::Result<()>| result.map_err(|why| why.to_string());
+        tried(fs::write(all.join("cgroup.subtree_control"), "+memory"))?;
+        let group = all.join(format!("rxsteer-test-{}", std::process::id()));
+        tried(fs::create_dir(&group))?;
+        let group = Self(group);
+        tried(fs::write(group.0.join("memory.max"), bytes.to_string()))?;
+        Ok(group)
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn too_little_memory_is_refused_before_a_frame_is_touched() {
+    let test = "faults::too_little_memory_is_refused_before_a_frame_is_touched";
+    let Some(_alone) = super::ready(test, &[], 1) else { return };
+    let limited = match Limited::to(80 << 20) {
+        Ok(limited) => limited,
+        Err(why) => return skipped(&format!("live::{test}"), &why),
+    };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    // `ip netns exec` has a /sys of its own.
+    let name = limited.0.file_name().unwrap().to_str().unwrap();
+    let enter = format!(
+        "mount -t cgroup2 cgroup /sys/fs/cgroup && echo $$ >/sys/fs/cgroup/{name}/cgroup.procs && exec \"$@\""
+    );
+    let by = ["bash", "-c", &enter, "bash"];
+    let arguments = ["in0", "--cpus", "0-0", "--flow-cnt", "1048576"];
+    let stderr = refuses(Steering::begin_run_by(testbed.receiver(), &by, &arguments).unwrap());
+    assert!(stderr.contains("the memory limit of this process's cgroup"), "{stderr}");
+    assert!(stderr.contains("--flow-cnt"), "{stderr}");
+    assert_eq!(super::program_on(testbed.receiver(), "in0"), None);
+    // With smaller tables it fits.
+    let arguments = ["in0", "--cpus", "0-0", "--flow-cnt", "1024"];
+    let mut steering = Steering::begin_run_by(testbed.receiver(), &by, &arguments).unwrap();
+    let started = Instant::now();
+    while !steering.stderr().lines().any(|line| line.starts_with("steering")) {
+        assert_eq!(steering.ended().unwrap(), None, "{}", steering.stderr());
+        assert!(started.elapsed() < SOON, "{}", steering.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    steering.stop().unwrap();
 }

@@ -3,7 +3,9 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rxsteer_lab::{LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, slice};
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, skipped, slice,
+};
 use serde_json::Value;
 
 use super::{Stop, ask};
@@ -92,4 +94,39 @@ fn hits_are_kept_while_a_rule_stays() {
     ask(&["set", "--socket", &socket, "policy=rps"]);
     assert_eq!(rules(&socket), counted, "another policy has the same rules");
     assert_eq!(check.drained().unwrap().late, 0);
+}
+
+/// Where generic mode works (before Linux 6.12), rules count and place frames in it, too.
+#[test]
+fn rules_hold_in_generic_mode() {
+    let test = "rules::rules_hold_in_generic_mode";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let rule = ["--rule", "udp src-port 10000-10003 -> 1", "--rule", "src-port 10004 -> pass"];
+    let arguments = ["in0", "--policy", "none", "--mode", "generic", "--socket", &socket];
+    let begun = Steering::start(testbed.receiver(), &[&arguments[..], &rule].concat());
+    let steering = match begun {
+        Ok(steering) => steering,
+        Err(why) if why.to_string().contains("loses frames in generic mode") => {
+            let reason = "this kernel loses frames in generic mode, so run is refused";
+            return skipped(&format!("live::{test}"), reason);
+        }
+        Err(why) => panic!("{why}"),
+    };
+    let traffic = Traffic { flows: 8, pace: Duration::from_micros(50), ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    source.send(testbed.sender(), 0, 4000).unwrap();
+    let counted = [
+        ("udp src-port 10000-10003 → 1".to_owned(), 2000),
+        ("src-port 10004 → pass".to_owned(), 500),
+    ];
+    assert_eq!(rules(&socket), counted);
+    ask(&["set", "--socket", &socket, "rule=udp src-port 10005-10007 -> 1"]);
+    source.send(testbed.sender(), 0, 800).unwrap();
+    assert_eq!(rules(&socket), [("udp src-port 10005-10007 → 1".to_owned(), 300)]);
+    let totals = steering.totals().unwrap();
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+    assert!(totals.redirected >= 2300, "{totals:?}");
 }
