@@ -37,6 +37,8 @@ pub(crate) struct Boot<'a> {
     /// Files of the shared folder, by name.
     pub(crate) files: Vec<(&'static str, Vec<u8>)>,
     pub(crate) threads: Threads,
+    /// It writes a sign of life, and is ended without one.
+    pub(crate) reports: bool,
     /// It is ended after this time.
     pub(crate) limit: Duration,
 }
@@ -83,7 +85,10 @@ pub(crate) fn run(
 ) -> Result<(Left, String)> {
     let files = vec![("machine", plan(machine, tests).into_bytes())];
     let root = Path::new("/");
-    boot(machine, &Boot { kernel, initramfs, root, files, threads: tests.threads, limit })
+    boot(
+        machine,
+        &Boot { kernel, initramfs, root, files, threads: tests.threads, reports: true, limit },
+    )
 }
 
 /// Boots a machine; returns the files that it left, and how it ended.
@@ -110,9 +115,9 @@ pub(crate) fn boot(machine: &Machine, with: &Boot<'_>) -> Result<(Left, String)>
                 started.elapsed().as_secs()
             );
         }
-        let seconds = match silence(folder) {
+        let seconds = match silence(folder, started) {
             _ if started.elapsed() > limit => limit.as_secs(),
-            silence if silence > SILENCE => silence.as_secs(),
+            Some(silence) if with.reports => silence.as_secs(),
             _ => {
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
@@ -131,10 +136,17 @@ pub(crate) fn boot(machine: &Machine, with: &Boot<'_>) -> Result<(Left, String)>
 /// A machine that runs programs reports so every five seconds. If it has not done so for this time, it hangs.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// How long ago the machine last reported that it runs programs; zero before the first report.
-fn silence(folder: &Path) -> Duration {
+/// If it has not reported at all for this time, it hung while it booted.
+const BOOT: Duration = Duration::from_secs(300);
+
+/// How long the machine has not reported that it runs programs, if that is too long.
+fn silence(folder: &Path, started: Instant) -> Option<Duration> {
     let written = fs::metadata(folder.join("alive")).and_then(|file| file.modified());
-    written.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
+    let (silence, most) = match written.ok() {
+        Some(at) => (at.elapsed().unwrap_or_default(), SILENCE),
+        None => (started.elapsed(), BOOT),
+    };
+    (silence > most).then_some(silence)
 }
 
 /// The kernel functions that the CPUs run, by repeated queries of QEMU's monitor.
@@ -223,12 +235,16 @@ fn quoted(word: &str) -> String {
 fn command(machine: &Machine, with: &Boot<'_>, shared: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);
-    let taps = "ip link add name hub type bridge && ip link set hub up || exit\n\
-                for tap in tap0 tap1; do\n\
-                ip tuntap add dev $tap mode tap multi_queue && ip link set $tap master hub up || exit\n\
-                done";
-    let script =
-        format!("ip link set lo up\n{}\nexec \"$@\"", if machine.queues > 1 { taps } else { "" });
+    // With the flag vnet_hdr, a frame may be merged segments.
+    let taps = format!(
+        "ip link add name hub type bridge && ip link set hub up || exit\n\
+         for tap in tap0 tap1; do\n\
+         ip tuntap add dev $tap mode tap vnet_hdr{} && ip link set $tap master hub up || exit\n\
+         done",
+        if machine.queues > 1 { " multi_queue" } else { "" }
+    );
+    let taps = if machine.has_bridge() { &*taps } else { "" };
+    let script = format!("ip link set lo up\n{taps}\nexec \"$@\"");
     command.args(["unshare", "--net", "bash", "-c", &script, "bash"]);
     let accel = match with.threads {
         Threads::Single => "tcg,thread=single",
@@ -263,7 +279,10 @@ fn cards(machine: &Machine) -> Vec<String> {
     let Some(device) = machine.card() else { return vec![] };
     let mut options = Vec::new();
     for number in 0..2 {
+        let tap =
+            format!("tap,id=net{number},ifname=tap{number},script=no,downscript=no,vnet_hdr=on");
         let (net, mut queues) = match machine.queues {
+            1 if machine.has_bridge() => (tap, String::new()),
             // A hub of QEMU is not used, since it reorders frames.
             1 => (
                 format!(
@@ -273,12 +292,9 @@ fn cards(machine: &Machine) -> Vec<String> {
                 ),
                 String::new(),
             ),
-            queues => (
-                format!(
-                    "tap,id=net{number},ifname=tap{number},script=no,downscript=no,queues={queues}"
-                ),
-                format!(",mq=on,vectors={}", 2 * queues + 2),
-            ),
+            queues => {
+                (format!("{tap},queues={queues}"), format!(",mq=on,vectors={}", 2 * queues + 2))
+            }
         };
         if !machine.device.is_empty() {
             queues += &format!(",{}", machine.device);
@@ -305,6 +321,7 @@ mod tests {
             root: Path::new("/"),
             files: vec![],
             threads: Threads::Single,
+            reports: true,
             limit: Duration::ZERO,
         };
         let command = command(&machine[0], &with, Path::new("/a,b"));
@@ -334,6 +351,11 @@ mod tests {
             words.iter().any(|word| word.contains("udp=127.0.0.1:10001,localaddr=127.0.0.1:10000"))
         );
         assert!(!words.iter().any(|word| word.contains("tap0")), "{words:?}");
+        let words = started("newest-virtio_net-merged");
+        assert!(
+            words.iter().any(|word| word.contains("ifname=tap1") && word.ends_with("vnet_hdr=on"))
+        );
+        assert!(words.iter().any(|word| word.contains("mode tap vnet_hdr && ")), "{words:?}");
         assert!(!started("6.12-veth-2").contains(&"-netdev".to_owned()));
     }
 

@@ -41,6 +41,10 @@ pub(crate) struct Machine {
     /// RX queues of each NIC.
     #[serde(default = "one")]
     pub(crate) queues: u32,
+    /// Whether its NICs are joined by the host's bridge, as they are with several queues. The host then passes merged
+    /// segments on to a NIC that takes them.
+    #[serde(default)]
+    pub(crate) bridge: bool,
     /// QEMU's description of the CPUs, if their number is not sufficient.
     pub(crate) smp: Option<String>,
     /// Boot parameters.
@@ -74,6 +78,11 @@ fn machine_tests() -> Vec<String> {
 }
 
 impl Machine {
+    /// Whether its NICs are joined by the host's bridge.
+    pub(crate) fn has_bridge(&self) -> bool {
+        self.bridge || self.queues > 1
+    }
+
     /// The QEMU device of its NICs, if it has any.
     pub(crate) fn card(&self) -> Option<&'static str> {
         DRIVERS.iter().find(|(driver, _)| *driver == self.driver).and_then(|(_, card)| *card)
@@ -174,6 +183,7 @@ impl Matrix {
                     driver: driver.clone(),
                     cpus,
                     queues: 1,
+                    bridge: false,
                     smp: None,
                     append: String::new(),
                     qemu: vec![],
@@ -203,6 +213,10 @@ fn check(machine: &Machine) -> Result<()> {
     ensure!(
         *queues == 1 || driver == "virtio_net",
         "machine '{name}': only virtio_net can be given a number of queues"
+    );
+    ensure!(
+        !machine.bridge || driver == "virtio_net",
+        "machine '{name}': only virtio_net can be joined by a bridge"
     );
     if let Some(cpu) = offline.iter().find(|cpu| !(1..*cpus).contains(cpu)) {
         bail!("machine '{name}': CPU {cpu} can't be offline; CPUs 1 to {} can", cpus - 1);

@@ -34,7 +34,8 @@ use results::{Left, Results, Verdict};
     cargo xtask vm --kernel 6.1 --driver virtio_net\n  \
     cargo xtask vm --machine 6.12-veth-8 order:: guard::\n  \
     cargo xtask vm --kernel 6.12 --driver vmxnet3 --cpus 4 --append nohz_full=1-3\n  \
-    cargo xtask vm --results docs/results/machines.md\n\n\
+    cargo xtask vm --results docs/results/machines.md\n  \
+    cargo xtask vm --missing --results docs/results/machines.md\n\n\
     Exit status: 0 all passed or were skipped, 1 something failed, 2 it could not be run.")]
 pub(crate) struct Options {
     /// Only machines with these kernels; several are divided by commas, or given one by one.
@@ -55,7 +56,10 @@ pub(crate) struct Options {
     /// Only the machines that ./test boots, with fewer frames.
     #[arg(long)]
     quick: bool,
-    /// Ends a machine after so many seconds.
+    /// Only machines of which there is no result here of this commit: goes on with a run that was ended.
+    #[arg(long, conflicts_with = "tests")]
+    missing: bool,
+    /// Ends a boot of a machine after so many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
     limit: u64,
     /// Writes the table of all machines, with what was measured here last, to this file.
@@ -75,7 +79,7 @@ pub(crate) struct Options {
     tests: Vec<String>,
 }
 
-/// How often a machine is booted if it dies of a fault of the emulator.
+/// How often a machine is booted if it dies of a fault of the emulator, or before its first test.
 const ATTEMPTS: u32 = 4;
 
 /// Numbered frames of each test of `machine::`, except in the short run of ./test.
@@ -94,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("cannot read {}", file.display()))?;
     let matrix = Matrix::parse(&text).with_context(|| format!("{} is wrong", file.display()))?;
-    let machines = matrix.select(&Selection {
+    let mut machines = matrix.select(&Selection {
         machines: options.machine.clone(),
         kernels: options.kernel.clone(),
         drivers: options.driver.clone(),
@@ -102,6 +106,10 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         append: options.append.clone(),
         quick: options.quick,
     })?;
+    if options.missing {
+        let day = host::day();
+        machines.retain(|machine| kept(&machine.name).is_none_or(|kept| !kept.is_of(&day)));
+    }
     if options.list {
         list(&machines, options.json);
         return Ok(Outcome::Passed);
@@ -117,12 +125,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
             };
             show(machine, &results, &mut counts, options.json);
             all.push(json!({ "machine": machine, "results": results.as_ref().ok(), "skipped": results.as_ref().err() }));
+            // After each machine, so that a run that is ended leaves what it measured.
+            write(&matrix, options)?;
         }
     }
-    if let Some(path) = &options.results {
-        let text = table::make(&matrix, &kept);
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    write(&matrix, options)?;
     let Counts { passed, failed, skipped } = counts;
     if options.json {
         println!(
@@ -133,6 +140,13 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         println!("{passed} passed, {failed} failed, {skipped} skipped");
     }
     Ok(if failed == 0 { Outcome::Passed } else { Outcome::Failed })
+}
+
+/// Writes the table, if one is asked for.
+fn write(matrix: &Matrix, options: &Options) -> Result<()> {
+    let Some(path) = &options.results else { return Ok(()) };
+    std::fs::write(path, table::make(matrix, &kept))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Boots one machine; the inner error is a reason to skip it.
@@ -174,13 +188,14 @@ fn one(
         Tests { binary: kit.live.clone(), names: kit.tests(names)?, environment, threads };
     let started = Instant::now();
     for attempt in 1.. {
-        let limit = Duration::from_secs(options.limit).saturating_sub(started.elapsed());
+        let limit = Duration::from_secs(options.limit);
         let (left, ended) = guest::run(machine, &folder, &initramfs, &tests, limit)?;
         if !left.kernel.is_empty() {
             results.kernel.clone_from(&left.kernel);
         }
         results.measured.extend(left.measured());
-        if attempt == ATTEMPTS || !left.is_fault_of_the_emulator() {
+        let is_fault = left.is_fault_of_the_emulator();
+        if attempt == ATTEMPTS || !(is_fault || left.ended_before_its_tests()) {
             results.tests.extend(left.tests(&tests.names, &ended));
             break;
         }
@@ -188,15 +203,16 @@ fn one(
         tests.names.retain(|name| !finished.iter().any(|test| test.name == *name));
         results.tests.extend(finished);
         // If a test did not end, its measurements are discarded, since it will measure again.
-        let ended = &results.tests;
-        results
-            .measured
-            .retain(|measured| ended.iter().any(|test| Some(&test.name) == measured.test.as_ref()));
-        eprintln!(
-            "{}: QEMU ran code that the kernel had changed meanwhile (int3), a fault of QEMU before 8.1; booted again for {} tests",
-            machine.name,
-            tests.names.len()
-        );
+        let tests_ended = &results.tests;
+        results.measured.retain(|measured| {
+            tests_ended.iter().any(|test| Some(&test.name) == measured.test.as_ref())
+        });
+        let why = if is_fault {
+            "QEMU ran code that the kernel had changed meanwhile (int3), a fault of QEMU before 8.1"
+        } else {
+            &ended
+        };
+        eprintln!("{}: {why}; booted again for {} tests", machine.name, tests.names.len());
     }
     results.seconds = started.elapsed().as_secs();
     // A machine that is not in the matrix says nothing about the rows of the matrix.
@@ -231,7 +247,15 @@ pub(crate) fn boot_root(
     };
     let initramfs = host::initramfs("systemd", &kernel, "switch_root /new /sbin/init")?;
     let threads = Threads::Multi;
-    let with = Boot { kernel: &kernel, initramfs: &initramfs, root, files, threads, limit };
+    let with = Boot {
+        kernel: &kernel,
+        initramfs: &initramfs,
+        root,
+        files,
+        threads,
+        reports: false,
+        limit,
+    };
     guest::boot(machine, &with).map(Ok)
 }
 

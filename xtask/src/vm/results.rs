@@ -56,9 +56,14 @@ pub(crate) struct Measured {
     pub(crate) attached_under_traffic: Option<bool>,
     /// Whether a killed instance left nothing behind.
     pub(crate) clean_after_kill: Option<bool>,
-    /// Bytes that a TCP stream transferred with rxsteer, and before it was attached.
+    /// Bytes that a TCP stream transferred with rxsteer, before it was attached, and after it was detached.
     pub(crate) tcp_bytes: Option<u64>,
     pub(crate) tcp_bytes_before: Option<u64>,
+    pub(crate) tcp_bytes_after: Option<u64>,
+    /// The frames in which they arrived. Merged segments are one frame.
+    pub(crate) tcp_frames: Option<u64>,
+    pub(crate) tcp_frames_before: Option<u64>,
+    pub(crate) tcp_frames_after: Option<u64>,
     /// The longest time without a frame while rxsteer was being attached, in milliseconds.
     pub(crate) attach_pause_ms: Option<f64>,
     /// Features of the interface that were on before rxsteer was attached, and off while it was.
@@ -79,6 +84,12 @@ pub(crate) struct Results {
 }
 
 impl Results {
+    /// Whether the last run was on this day, which includes the commit, of whatever date.
+    pub(crate) fn is_of(&self, day: &str) -> bool {
+        let commit = |day: &str| day.rsplit_once('(').map(|(_, commit)| commit.to_owned());
+        commit(day).is_some_and(|wanted| commit(&self.day) == Some(wanted))
+    }
+
     /// Takes over the results of a newer run of the same machine: they replace those of tests with the same names.
     pub(crate) fn take(&mut self, newer: &Self) {
         self.tests.retain(|test| !newer.tests.iter().any(|new| new.name == test.name));
@@ -140,6 +151,11 @@ impl Left {
     pub(crate) fn is_fault_of_the_emulator(&self) -> bool {
         self.status.is_none()
             && (self.console.contains("int3: 0000") || self.stuck_at.contains("exc_int3"))
+    }
+
+    /// Whether the machine died before its first test, which says nothing about rxsteer.
+    pub(crate) fn ended_before_its_tests(&self) -> bool {
+        self.status.is_none() && !self.out.lines().any(|line| line.starts_with("test "))
     }
 
     /// The verdicts of the tests with these names, and any other failures. `ended` says how the machine ended if it did
@@ -323,6 +339,24 @@ mod tests {
         assert!(left.is_fault_of_the_emulator());
         left.status = Some("0".to_owned());
         assert!(!left.is_fault_of_the_emulator(), "the tests ended");
+    }
+
+    #[test]
+    fn machine_that_died_before_its_first_test_is_known() {
+        assert!(left("", None).ended_before_its_tests());
+        assert!(left("\nrunning 2 tests\n", None).ended_before_its_tests());
+        assert!(!left("running 2 tests\ntest machine::rps ... ", None).ended_before_its_tests());
+        assert!(!left("", Some("127")).ended_before_its_tests(), "it said why");
+    }
+
+    #[test]
+    fn results_are_of_the_commit_of_their_last_run() {
+        let of = |day: &str| Results { day: day.to_owned(), ..Results::default() };
+        let today = "2026-11-25 (aabbccdd)";
+        assert!(of("2026-11-24 (aabbccdd)").is_of(today));
+        assert!(of("2026-11-23 (11223344), 2026-11-24 (aabbccdd)").is_of(today));
+        assert!(!of("2026-11-24 (aabbccdd), 2026-11-25 (11223344)").is_of(today));
+        assert!(!of("2026-11-23").is_of(today) && !of("2026-11-23").is_of("2026-11-23"));
     }
 
     #[test]

@@ -156,19 +156,24 @@ fn row(text: &mut String, measured: &Measured) {
         };
         format!("{pause:.0} ms, {off}")
     });
-    let tcp = |bytes: Option<u64>| {
-        bytes.map_or(NOT.to_owned(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6))
+    let tcp = |bytes: Option<u64>, frames: Option<u64>| match (bytes, frames) {
+        (None, _) => NOT.to_owned(),
+        (Some(bytes), None) => format!("{:.1} MB", bytes as f64 / 1e6),
+        (Some(bytes), Some(frames)) => {
+            format!("{:.1} MB ({} a frame)", bytes as f64 / 1e6, bytes / frames.max(1))
+        }
     };
     let _ = writeln!(
         text,
-        "| {policy} | {run}{after} | {verified} | {} | {} | {} | {counts} | {} | {} | {attaching} | {}, {} |",
+        "| {policy} | {run}{after} | {verified} | {} | {} | {} | {counts} | {} | {} | {attaching} | {}, {}, {} |",
         number(measured.frames),
         number(measured.late),
         number(measured.moves),
         yes(measured.attached_under_traffic, "went on", "stopped"),
         yes(measured.clean_after_kill, "nothing left", "something left"),
-        tcp(measured.tcp_bytes_before),
-        tcp(measured.tcp_bytes),
+        tcp(measured.tcp_bytes_before, measured.tcp_frames_before),
+        tcp(measured.tcp_bytes, measured.tcp_frames),
+        tcp(measured.tcp_bytes_after, measured.tcp_frames_after),
     );
 }
 
@@ -212,6 +217,7 @@ mod tests {
             attached_under_traffic: Some(true),
             clean_after_kill: Some(false),
             tcp_bytes: Some(5_600_000),
+            tcp_frames: Some(4_000),
             tcp_bytes_before: Some(9_000_000),
             attach_pause_ms: Some(7.4),
             features_off: vec!["rx-gro-hw".to_owned()],
@@ -230,7 +236,7 @@ mod tests {
         let text = table(results);
         let row = "| `rfs+sparse` | native, *after* `ethtool -K in0 lro off` | 9000 (steer_cpumap), 5000 (steer_entry) | \
                    100000 | 3 | 12 | **-2 unaccounted for** | went on | **something left** | \
-                   7 ms, off: rx-gro-hw | 9.0 MB, 5.6 MB |";
+                   7 ms, off: rx-gro-hw | 9.0 MB, 5.6 MB (1400 a frame), not run |";
         assert!(text.contains(row), "{text}");
         assert!(
             text.contains("## one\n\nLinux 6.1.0, virtio_net, 1 queue, 1 CPU. Expected: works."),

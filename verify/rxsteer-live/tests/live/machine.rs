@@ -205,16 +205,28 @@ fn features_on(namespace: &Namespace, interface: &str) -> Vec<String> {
     on.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The bytes that a TCP stream transfers, if iperf3 is installed.
-fn tcp_bytes(testbed: &Testbed) -> Option<u64> {
+/// Records the bytes that a TCP stream transfers, and in how many frames they arrive, if iperf3 is installed. Segments
+/// that the host or the driver has merged count as one frame.
+fn tcp(testbed: &Testbed, datagrams: &Datagrams, when: &str, record: &mut Record) {
     if missing(&["iperf3", "ss"]).is_some() {
-        return None;
+        return;
     }
-    let _server = clients::iperf3_server(testbed.receiver(), None).unwrap();
-    let far = testbed.link().far.ipv4;
-    let report = clients::iperf3(testbed.sender(), far.into(), &["-t", slice("1", "3")]).unwrap();
-    assert!(report.received > 0, "{report:?}");
-    Some(report.received)
+    let (receiver, far) = (testbed.receiver(), &testbed.link().far);
+    let frames = || -> u64 {
+        let file = format!("cat /sys/class/net/{}/statistics/rx_packets", far.name);
+        receiver.run(&file).unwrap().trim().parse().unwrap()
+    };
+    // Only the stream's frames are to be counted.
+    datagrams.pause();
+    let _server = clients::iperf3_server(receiver, None).unwrap();
+    let before = frames();
+    let length = ["-t", slice("1", "3")];
+    let report = clients::iperf3(testbed.sender(), far.ipv4.into(), &length).unwrap();
+    let came = frames() - before;
+    datagrams.resume();
+    assert!(report.received > 0 && came > 0, "{came} frames: {report:?}");
+    record.note(&format!("tcp_bytes{when}"), report.received);
+    record.note(&format!("tcp_frames{when}"), came);
 }
 
 /// Datagrams, and an application that reads them on one CPU after the other.
@@ -313,9 +325,7 @@ fn steers(test: &str, policy: &str) {
     let order = OrderCheck::new(receiver, far, u32::from(FLOWS)).unwrap();
     let (application, datagrams) = traffic(&testbed);
     wait_for_frames("frames before it is attached", &order, 100);
-    if let Some(bytes) = tcp_bytes(&testbed) {
-        record.note("tcp_bytes_before", bytes);
-    }
+    tcp(&testbed, &datagrams, "_before", &mut record);
     let on_before = features_on(receiver, &far.name);
     let (steering, longest) = attach(receiver, &run, &order);
     record.note("attach_pause_ms", longest.as_secs_f64() * 1000.0);
@@ -344,6 +354,7 @@ fn steers(test: &str, policy: &str) {
     wait_for_frames("frames before it is detached", &order, 1000);
     steering.stop().unwrap();
     wait_for_frames("frames after it was detached", &order, 1000);
+    tcp(&testbed, &datagrams, "_after", &mut record);
     record.note("attached_under_traffic", true);
     datagrams.pause();
     let seen = order.drained().unwrap();
@@ -361,9 +372,7 @@ fn steers(test: &str, policy: &str) {
 
     // Kills the instance while frames flow.
     let steering = Steering::start(receiver, &run).unwrap();
-    if let Some(bytes) = tcp_bytes(&testbed) {
-        record.note("tcp_bytes", bytes);
-    }
+    tcp(&testbed, &datagrams, "", &mut record);
     wait_for_frames("frames before it is killed", &order, 1000);
     let rings = ring_threads(steering.id()).unwrap();
     let name = format!("/run/rxsteer/{}.sock", steering.id());
