@@ -228,14 +228,15 @@ mod with_xdp {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     use rxsteer_host::Load;
-    use rxsteer_host::change::{Measured, Turn, Verdict, judge, measured};
+    use rxsteer_host::change::{Measured, TURNS, Turn, Verdict, judge, measured};
     use rxsteer_status::client;
-    use rxsteer_user::core::CpuSet;
+    use std::io::Read;
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// Measurements before and after, each.
-    const SLICES: u32 = 3;
+    /// Measurements before and after, each. They are not in turns: a driver makes new rings when a program is attached, and
+    /// many reset the link, so that a turn would measure that.
+    const SLICES: u32 = TURNS as u32;
     /// How long rxsteer run may take to begin.
     const LONGEST_START: Duration = Duration::from_secs(60);
     const STEP: Duration = Duration::from_millis(100);
@@ -255,12 +256,9 @@ mod with_xdp {
             options.arguments().join(" "),
             args.verify
         ));
-        let topology = &recommended.facts.topology;
-        let usable = || topology.sets.usable(&[]);
-        let cpus = options.cpus.clone().or_else(usable).context("it is unknown which CPUs run")?;
         let slice = args.verify / (2 * SLICES);
         let mut turns = Vec::new();
-        if !slices(Turn::Old, name, &cpus, slice, waiting, &mut turns) {
+        if !slices(Turn::Old, name, slice, waiting, &mut turns) {
             return Ok(Native::Ended(Outcome::Interrupted));
         }
         let folder = tempfile::tempdir().context("no place for a socket")?;
@@ -270,7 +268,9 @@ mod with_xdp {
         run.args(["run", name, "--mode", "native", "--end-with-parent", "--socket"])
             .arg(&socket)
             .args(options.arguments());
-        let child = run.stdin(Stdio::null()).spawn().context("can't start rxsteer run")?;
+        // Its report is of interest only where it stays.
+        run.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = run.spawn().context("can't start rxsteer run")?;
         let mut child = Running(child);
         let begun = Instant::now();
         while client::status(&socket, 0, false).is_err() {
@@ -284,7 +284,7 @@ mod with_xdp {
                 return Ok(Native::Not("rxsteer run did not begin within a minute".to_owned()));
             }
         }
-        if !slices(Turn::New, name, &cpus, slice, waiting, &mut turns) {
+        if !slices(Turn::New, name, slice, waiting, &mut turns) {
             return Ok(Native::Ended(Outcome::Interrupted));
         }
         if let Some(status) = child.0.try_wait()? {
@@ -307,9 +307,11 @@ mod with_xdp {
         loop {
             let is_over = until.is_some_and(|until| Instant::now() >= until);
             if is_over || waiting.is_ended_within(STEP) {
+                print(&child.report())?;
                 return Ok(Native::Ended(Outcome::Success));
             }
             if let Some(status) = child.0.try_wait()? {
+                print(&child.report())?;
                 let fine = status.success();
                 return Ok(Native::Ended(if fine { Outcome::Success } else { Outcome::Findings }));
             }
@@ -319,8 +321,19 @@ mod with_xdp {
     /// `rxsteer run`, which ends with this.
     struct Running(Child);
 
-    impl Drop for Running {
-        fn drop(&mut self) {
+    impl Running {
+        /// Ends it; what it printed.
+        fn report(&mut self) -> String {
+            self.end();
+            let mut text = String::new();
+            if let Some(mut printed) = self.0.stdout.take() {
+                // What can't be read is no reason to stop.
+                let _ = printed.read_to_string(&mut text);
+            }
+            text
+        }
+
+        fn end(&mut self) {
             if matches!(self.0.try_wait(), Ok(None)) {
                 // It has not been waited for, so the id is its own still.
                 let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
@@ -329,11 +342,16 @@ mod with_xdp {
         }
     }
 
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.end();
+        }
+    }
+
     /// Measures some times; false where it was ended.
     fn slices(
         turn: Turn,
         name: &str,
-        cpus: &CpuSet,
         each: Duration,
         waiting: &Waiting,
         turns: &mut Vec<(Turn, Measured)>,
@@ -348,7 +366,7 @@ mod with_xdp {
             for cpu in &mut done.cpus {
                 cpu.ticks.softirq = cpu.ticks.all.saturating_sub(cpu.ticks.idle);
             }
-            turns.push((turn, measured(&done, name, cpus)));
+            turns.push((turn, measured(&done, &[name.to_owned()])));
         }
         true
     }

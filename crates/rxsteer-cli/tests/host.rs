@@ -319,3 +319,29 @@ fn folder_that_can_not_be_written_is_named() {
     assert_eq!(host.value(RPS), "0000\n");
     assert!(Path::new(&host.root.path("/run/rxsteer")).is_file());
 }
+
+#[test]
+fn several_interfaces_are_set_together_or_not_at_all() {
+    let nic = |name| NicSpec::named(name);
+    let host = Host::of(&MachineSpec::cpus(4).nic(nic("eth0")).nic(nic("eth1")).nic(nic("wan0")));
+    let map = |name: &str| host.value(&format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"));
+    let all = || ["eth0", "eth1", "wan0"].map(|name| map(name).trim().to_owned());
+    host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
+    assert_eq!(all(), ["c", "c", "0"]);
+    let text = host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
+    assert!(text.contains("eth0, eth1 is set so already"), "{text}");
+    // Without a name it is each NIC, and one that has no such setting keeps the others from being set.
+    host.says(&["apply", "--cpus", "1", "--yes"], 0);
+    assert_eq!(all(), ["2", "2", "2"]);
+    assert!(host.says(&["apply", "eth0", "lo", "--cpus", "0", "--yes"], 2).contains("lo has no"));
+    assert_eq!(all(), ["2", "2", "2"]);
+    assert!(host.says(&["apply", "ppp*", "--yes"], 2).contains("matches 'ppp*'"));
+    host.says(&["restore", "--yes"], 0);
+    assert_eq!(all(), ["0", "0", "0"]);
+    host.says(&["apply", "eth*", "--cpus", "0-1", "--yes", "--persist"], 0);
+    assert!(
+        ["eth0", "eth1"]
+            .iter()
+            .all(|name| { host.has(&format!("/etc/systemd/system/rxsteer-host-{name}.service")) })
+    );
+}

@@ -428,3 +428,32 @@ fn second_lock_is_refused_with_the_first_ones_process() {
     drop(lock);
     drop(Lock::take(&host.root).unwrap());
 }
+
+#[test]
+fn several_interfaces_are_one_plan() {
+    let nics = [("eth0", 1), ("eth1", 3)];
+    let mut machine = MachineSpec::cpus(4);
+    for (name, cpu) in nics {
+        machine = machine.nic(NicSpec::named(name).interrupts([cpu]));
+    }
+    let host = recorded(&machine);
+    let before = contents(&host);
+    let knobs = nics.map(|(name, _)| InterfaceKnobs::look(&host.root, name).unwrap());
+    let (topology, globals) = (Topology::look(&host.root), Globals::look(&host.root));
+    let wanted = Wanted { xps: false, ..all() };
+    let plans = Plan::of_each(&host.root, &knobs, &topology, &globals, 0, &wanted).unwrap();
+    let plan = Plan::join(plans).unwrap();
+    assert_eq!(plan.interfaces, ["eth0", "eth1"]);
+    let of = |file: &str| -> Vec<&str> {
+        let writes = plan.writes.iter().filter(|write| write.path.ends_with(file));
+        writes.map(|write| write.new.trim()).collect()
+    };
+    assert_eq!((of("rps_sock_flow_entries"), of("rps_cpus")), (vec!["32768"], vec!["3", "3"]));
+    assert_eq!(of("flow_limit_cpu_bitmap"), ["a"], "the CPUs of both interrupts");
+    let mut journal = Journal::open(&host.root).unwrap();
+    apply(&host.root, &mut journal, &plan).unwrap();
+    assert_ne!(contents(&host), before);
+    assert!(undo(&host.root, &mut journal, &plan).is_empty());
+    assert_eq!(contents(&host), before);
+    assert!(Plan::join([]).is_none());
+}

@@ -66,7 +66,7 @@ pub(crate) fn hold(
         let set = Plan::new(root, knobs, &topology, &globals, namespace(root), wanted)
             .map_err(anyhow::Error::from)
             .and_then(|plan| {
-                print(&shown(root, &plan, None))?;
+                print(&shown(root, &plan, &[]))?;
                 let _lock = Lock::take(root)?;
                 let applying = Applying { root, verify, confirm: None, plan: &plan, waiting };
                 let outcome = applying.set()?;
@@ -85,8 +85,11 @@ pub(crate) fn hold(
         }
     }
     if outcome == Outcome::Success {
-        let names: Vec<String> =
-            plans.iter().map(|plan| printable(&plan.interface).into_owned()).collect();
+        let names: Vec<String> = plans
+            .iter()
+            .flat_map(|plan| &plan.interfaces)
+            .map(|name| printable(name).into_owned())
+            .collect();
         note(&format!(
             "rxsteer: the kernel steers {}; as before when this ends (rxsteer host restore after a kill)",
             names.join(", ")

@@ -2,7 +2,7 @@
 
 use super::args::ApplyArgs;
 use super::question::{Ended, Waiting, ask};
-use super::{interface, namespace};
+use super::{interfaces, namespace};
 use crate::Outcome;
 use crate::output::{self, note, print};
 use anyhow::{Context, anyhow};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// The command.
 pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> {
-    let knobs = interface(root, &args.interface)?;
+    let interfaces = interfaces(root, &args.interfaces)?;
     let wanted = Wanted {
         cpus: args.cpus.clone(),
         rfs: args.rfs,
@@ -28,18 +28,23 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
         ..Wanted::default()
     };
     let (topology, globals) = (Topology::look(root), Globals::look(root));
-    let plan = Plan::new(root, &knobs, &topology, &globals, namespace(root), &wanted)?;
-    let persisted = if args.persist {
+    let plans = Plan::of_each(root, &interfaces, &topology, &globals, namespace(root), &wanted)?;
+    let mut persisted = Vec::new();
+    if args.persist {
         let program = std::env::current_exe().context("can't find the program's own path")?;
-        Some(persist_files(root, &knobs, &plan, &wanted, &program)?)
-    } else {
-        None
+        for (knobs, plan) in interfaces.iter().zip(&plans) {
+            persisted.push(persist_files(root, knobs, plan, &wanted, &program)?);
+        }
+    }
+    let Some(plan) = Plan::join(plans) else {
+        print("There is no NIC here; name an interface: rxsteer host apply IFACE\n")?;
+        return Ok(Outcome::Success);
     };
-    print(&shown(root, &plan, persisted.as_ref()))?;
+    print(&shown(root, &plan, &persisted))?;
     if args.dry_run {
         return Ok(Outcome::Success);
     }
-    if plan.writes.is_empty() && persisted.is_none() {
+    if plan.writes.is_empty() && persisted.is_empty() {
         return Ok(Outcome::Success);
     }
     change::may_apply(root, &plan)
@@ -51,11 +56,11 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
     }
     let (verify, confirm) = (args.verify, args.confirm);
     let waiting = &Waiting::begin()?;
-    Applying { root, verify, confirm, plan: &plan, waiting }.run(persisted.as_ref())
+    Applying { root, verify, confirm, plan: &plan, waiting }.run(&persisted)
 }
 
 /// The writes as a diff, what else is to be known, and the files of `--persist`.
-pub(crate) fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> String {
+pub(crate) fn shown(root: &Root, plan: &Plan, persisted: &[Persisted]) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     for write in &plan.writes {
@@ -66,7 +71,7 @@ pub(crate) fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> 
         let _ = writeln!(
             text,
             "{} is set so already; there is nothing to write",
-            printable(&plan.interface)
+            printable(&plan.interfaces.join(", "))
         );
     }
     for note in &plan.notes {
@@ -79,16 +84,17 @@ pub(crate) fn shown(root: &Root, plan: &Plan, persisted: Option<&Persisted>) -> 
             let _ = writeln!(text, "note: {}: {}", printable(&other.what), other.effect);
         }
     }
-    let Some(persisted) = persisted else { return text };
-    let _ = writeln!(text, "\nto be set again at boot: {}", persisted.why);
-    for file in &persisted.files {
-        let _ = writeln!(text, "{}", file.path);
-        for line in file.text.lines() {
-            let _ = writeln!(text, "  {}", printable(line));
+    for persisted in persisted {
+        let _ = writeln!(text, "\nto be set again at boot: {}", persisted.why);
+        for file in &persisted.files {
+            let _ = writeln!(text, "{}", file.path);
+            for line in file.text.lines() {
+                let _ = writeln!(text, "  {}", printable(line));
+            }
         }
-    }
-    for path in &persisted.replaced {
-        let _ = writeln!(text, "{} is removed", printable(path));
+        for path in &persisted.replaced {
+            let _ = writeln!(text, "{} is removed", printable(path));
+        }
     }
     text
 }
@@ -116,13 +122,15 @@ pub(crate) struct Applying<'a> {
 }
 
 impl Applying<'_> {
-    pub(crate) fn run(&self, persisted: Option<&Persisted>) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(&self, persisted: &[Persisted]) -> anyhow::Result<Outcome> {
         let outcome = self.set()?;
         if outcome != Outcome::Success {
             return Ok(outcome);
         }
-        if let Some(persisted) = persisted {
+        for persisted in persisted {
             persisted.write(self.root).context("the values are set, but not for the next boot")?;
+        }
+        if !persisted.is_empty() {
             reload(self.root);
         }
         let count = self.plan.writes.len();
@@ -192,8 +200,7 @@ impl Applying<'_> {
             Ok(())
         };
         let wait = |time| self.waiting.is_ended_within(time);
-        let (interface, cpus) = (&self.plan.interface, &self.plan.cpus);
-        let turns = match verify(self.root, interface, cpus, time, put, wait) {
+        let turns = match verify(self.root, &self.plan.interfaces, time, put, wait) {
             Ok(Some(turns)) => turns,
             Ok(None) => return Ok(Some("it was interrupted while it measured".to_owned())),
             Err(error) => {

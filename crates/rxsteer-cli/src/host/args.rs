@@ -89,7 +89,7 @@ pub(crate) struct RecommendArgs {
     pub(crate) json: bool,
 }
 
-/// Set the kernel's own steering of an interface, so that it can be undone
+/// Set the kernel's own steering of interfaces, so that it can be undone
 ///
 /// Old values are on record before new ones are written, and each is read back. What the kernel refuses or filters undoes
 /// all of it. rxsteer host restore sets everything back.
@@ -100,14 +100,15 @@ pub(crate) struct RecommendArgs {
     rxsteer host apply eth0 --cpus 1-3 --verify 30s   and back if it got worse\n  \
     rxsteer host apply eth0 --cpus 1-3 --confirm 1m   and back unless you press Enter\n  \
     rxsteer host apply eth0 --cpus 0-3 --yes --persist   again at each boot\n  \
-    rxsteer host apply eth0 --off                     no RPS and RFS by the kernel\n\n\
+    rxsteer host apply eth0 --off                     no RPS and RFS by the kernel\n  \
+    rxsteer host apply 'veth*' --cpus 0-3             several at once\n\n\
     The kernel reorders flows that move while its masks change; rxsteer run does not.\n\n\
     Exit status: 0 it is set; 1 the kernel refused it, it was worse or not confirmed, and all is as before; 2 it could \
     not run, and nothing was changed.")]
 pub(crate) struct ApplyArgs {
-    /// The interface
+    /// Interfaces, by name or pattern (veth*), which are set together or not at all; by default the NICs
     #[arg(value_name = "IFACE")]
-    pub(crate) interface: String,
+    pub(crate) interfaces: Vec<String>,
 
     /// CPUs that process its packets: a list like 0-3,8
     ///
@@ -144,8 +145,8 @@ pub(crate) struct ApplyArgs {
 
     /// Measure old and new in turns for this long, e.g. 30s; undo it if it is worse
     ///
-    /// Worse is: more drops or squeezes, more time in softirqs for each packet, or a busier busiest CPU, in each of three
-    /// turns. Every turn changes masks, so flows may be reordered six times.
+    /// Worse is: more drops or squeezes, more time in softirqs for each packet, or a busier busiest CPU, in nearly all of six
+    /// turns each. Masks change six times meanwhile, and flows that move then may be reordered.
     #[arg(long, value_name = "DURATION", value_parser = parse_verify)]
     pub(crate) verify: Option<Duration>,
 

@@ -41,14 +41,20 @@ fn listed(root: &Root) -> Result<Vec<Link>, HostError> {
     Ok(InterfaceKnobs::look_at_all(root)?.into_iter().map(link).collect())
 }
 
-/// The one of that name; the nearest name is in the error.
-pub(crate) fn interface(root: &Root, name: &str) -> anyhow::Result<InterfaceKnobs> {
+/// Those that names and patterns mean; without any, the NICs. The nearest name is in the error.
+fn chosen<'a>(root: &Root, names: &[String], links: &'a [Link]) -> anyhow::Result<Vec<&'a Link>> {
+    Ok(match names {
+        [] if root.is_host() => check::nics(links),
+        [] => links.iter().filter(|link| link.name != "lo").collect(),
+        names => check::chosen(names, links)?,
+    })
+}
+
+/// The settings of those.
+fn interfaces(root: &Root, names: &[String]) -> anyhow::Result<Vec<InterfaceKnobs>> {
     let links = listed(root)?;
-    let chosen = check::chosen(&[name.to_owned()], &links)?;
-    let [link] = chosen.as_slice() else {
-        anyhow::bail!("'{name}' names {} interfaces; name one of them", chosen.len());
-    };
-    Ok(InterfaceKnobs::look(root, &link.name)?)
+    let look = |link: &Link| Ok(InterfaceKnobs::look(root, &link.name)?);
+    chosen(root, names, &links)?.into_iter().map(look).collect()
 }
 
 /// The inode of this network namespace; 0 for a recorded tree.

@@ -1,10 +1,10 @@
 //! `rxsteer host recommend`: measured, judged, said.
 
 use super::args::RecommendArgs;
-use super::listed;
+use super::{chosen, listed};
 use crate::input::stop_on_interrupt;
 use crate::output;
-use crate::{Outcome, check, compare};
+use crate::{Outcome, compare};
 use anyhow::Context;
 use rxsteer_host::recommend::{Counts, Facts, Measurement, Recommendation, Traffic, recommend};
 use rxsteer_host::{
@@ -36,12 +36,7 @@ pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outco
         "--capture takes frames of this host; leave it or --root out"
     );
     let links = listed(root)?;
-    let chosen = match args.interfaces.as_slice() {
-        [] if root.is_host() => check::nics(&links),
-        [] => links.iter().filter(|link| link.name != "lo").collect(),
-        names => check::chosen(names, &links)?,
-    };
-    let chosen: Vec<Link> = chosen.into_iter().cloned().collect();
+    let chosen: Vec<Link> = chosen(root, &args.interfaces, &links)?.into_iter().cloned().collect();
     if chosen.is_empty() {
         output::print("There is no NIC here; name an interface: rxsteer host recommend IFACE\n")?;
         return Ok(Outcome::Success);

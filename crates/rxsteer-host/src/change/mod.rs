@@ -30,7 +30,7 @@ pub use lock::{Lock, LockError};
 pub use persist::{PersistError, PersistFile, Persisted, persist_files, persisted, remove};
 pub use plan::{Owner, Plan, PlanError, Wanted, Write, flow_sizes};
 pub use restore::{Outcome, Restored, restore};
-pub use verify::{Measured, Turn, Verdict, judge, measured, verify};
+pub use verify::{Measured, TURNS, Turn, Verdict, judge, measured, verify};
 pub use write::{ApplyError, Refusal, apply, may_apply, undo};
 
 /// Where journal and lock are.

@@ -64,8 +64,8 @@ pub struct Write {
 /// All of them, in their order, and what else is to be said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// The interface.
-    pub interface: String,
+    /// The interfaces.
+    pub interfaces: Vec<String>,
     /// The CPUs that RPS will spread over.
     #[serde(serialize_with = "shown")]
     pub cpus: CpuSet,
@@ -166,7 +166,52 @@ impl Plan {
             planner.xps()?;
         }
         let Planner { writes, notes, .. } = planner;
-        Ok(Plan { interface: interface.name.clone(), cpus, writes, notes })
+        Ok(Plan { interfaces: vec![interface.name.clone()], cpus, writes, notes })
+    }
+
+    /// Plans the same for each of several interfaces, which are to be set together: see [`join`](Plan::join).
+    pub fn of_each(
+        tree: &impl Tree,
+        interfaces: &[InterfaceKnobs],
+        topology: &Topology,
+        globals: &Globals,
+        namespace: u64,
+        wanted: &Wanted,
+    ) -> Result<Vec<Plan>, PlanError> {
+        let mut globals = globals.clone();
+        let plan = |interface: &InterfaceKnobs| {
+            let plan = Plan::new(tree, interface, topology, &globals, namespace, wanted)?;
+            // The map is of all interfaces: a later one adds to what an earlier one will have set.
+            if let Some(write) = plan.writes.iter().find(|write| write.path == flow_limit_file()) {
+                globals.flow_limit_cpu_bitmap = CpuMask::read(&write.new);
+            }
+            Ok(plan)
+        };
+        interfaces.iter().map(plan).collect()
+    }
+
+    /// One plan of several, in their order, so that they are carried out whole or not at all. `None` without any.
+    pub fn join(plans: impl IntoIterator<Item = Plan>) -> Option<Plan> {
+        plans.into_iter().reduce(|mut all, plan| {
+            for write in plan.writes {
+                // What interfaces share is written once, as the last of them wants it.
+                match all.writes.iter_mut().find(|earlier| earlier.path == write.path) {
+                    Some(earlier) => *earlier = write,
+                    None => all.writes.push(write),
+                }
+            }
+            for note in plan.notes {
+                if !all.notes.contains(&note) {
+                    all.notes.push(note);
+                }
+            }
+            let cpus = CpuSet::new(all.cpus.iter().chain(plan.cpus.iter()));
+            Plan {
+                interfaces: [all.interfaces, plan.interfaces].concat(),
+                cpus: cpus.unwrap_or(plan.cpus),
+                ..all
+            }
+        })
     }
 
     /// The plan that sets everything back, in the opposite order.
@@ -180,6 +225,10 @@ impl Plan {
         };
         Plan { writes: self.writes.iter().rev().map(back).collect(), ..self.clone() }
     }
+}
+
+fn flow_limit_file() -> String {
+    format!("{CORE}/flow_limit_cpu_bitmap")
 }
 
 /// Entries of the sock flow table, of which there are `now`, and of the flow table of each of so many RX queues.
@@ -357,7 +406,7 @@ impl<T: Tree> Planner<'_, T> {
             mask = CpuMask(CpuSet::new(mask.iter().chain(set.iter())));
         }
         self.set(
-            format!("{CORE}/flow_limit_cpu_bitmap"),
+            flow_limit_file(),
             &mask.hex(self.topology.ids()),
             format!("flow limit where packets are received: {mask}"),
             false,
