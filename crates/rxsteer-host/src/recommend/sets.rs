@@ -57,13 +57,13 @@ impl Sets {
     pub(super) fn commands(&self, name: &str, queues: usize) -> Vec<String> {
         let rfs = if self.rfs.is_some() { " --rfs" } else { "" };
         match self.same(queues) {
-            Some(set) => vec![format!("rxsteer host apply {name} --cpus {}{rfs}", option(set))],
+            Some(set) => vec![format!("rxsteer host apply {name} --cpus {set}{rfs} --verify 30s")],
             None => vec![format!("rxsteer auto {name} --verify 60s")],
         }
     }
 }
 
-/// A set as an option takes it: a lone number would be a count.
+/// A set as an option of `rxsteer run` takes it: a lone number would be a count there.
 pub(super) fn option(cpus: &CpuSet) -> String {
     if cpus.len() == 1 { format!("{0}-{0}", cpus.lowest()) } else { cpus.to_string() }
 }
@@ -76,11 +76,14 @@ pub(super) fn sets(
     receiving: Option<&CpuSet>,
 ) -> Sets {
     let knobs = &facts.knobs;
-    let mut left_out = false;
+    let (mut left_out, mut kept) = (false, false);
     let mut set = |queue: u32| {
-        let served = knobs.interrupt_cpus_of(queue);
-        let (set, out) = near(facts, measured, usable, served.as_ref().or(receiving));
+        let own = knobs.interrupt_cpus_of(queue);
+        let served = own.as_ref().or(receiving);
+        let (set, out) = near(facts, measured, usable, served);
         left_out |= out;
+        let is_kept = |cpu: CpuId| set.contains(cpu) && is_busy(&measured.load, cpu);
+        kept |= served.is_some_and(|served| served.iter().any(is_kept));
         (queue, set)
     };
     let needs = needing(facts, measured);
@@ -91,7 +94,13 @@ pub(super) fn sets(
     let why = format!(
         "The sets keep to the cache of the CPU that receives{}{}.",
         if smt { ", take one CPU of each core" } else { "" },
-        if left_out { ", and leave out the CPU that receives, which has enough to do" } else { "" }
+        if left_out {
+            ", and leave out the CPU that receives, which has enough to do"
+        } else if kept {
+            ", and include that CPU: a single other one would get all of its work"
+        } else {
+            ""
+        }
     );
     let (rfs, why_rfs) = rfs(facts, measured);
     Sets { rps, masks, rfs, why: [why].into_iter().chain(why_rfs).collect() }
@@ -147,20 +156,22 @@ fn near(
         usable.iter().filter(|cpu| domain.as_ref().is_none_or(|domain| domain.contains(*cpu))),
     );
     let busy: Vec<_> = served.iter().filter(|cpu| is_busy(&measured.load, *cpu)).collect();
-    // The nearest set that has another CPU in it; first whole cores, then their siblings, then farther ones.
-    for from in near.iter().chain([usable]) {
-        let is_free = |cpu: &CpuId| {
-            let siblings = topology.place(*cpu).and_then(|place| place.siblings.as_ref());
-            !busy.iter().any(|busy| {
-                busy == cpu || siblings.is_some_and(|siblings| siblings.contains(*busy))
-            })
-        };
-        if let Some(free) = CpuSet::new(from.iter().filter(is_free)) {
-            return (topology.one_per_core(&free), !busy.is_empty());
-        }
-        if let Some(free) = CpuSet::new(from.iter().filter(|cpu| !busy.contains(cpu))) {
-            return (free, !busy.is_empty());
-        }
+    // The nearest set that has other CPUs in it; first whole cores, then their siblings. A single other CPU would have all the
+    // work that was too much for this one, so then both share it.
+    let Some(from) = near.iter().chain([usable]).find(|from| from.len() > 1) else {
+        return (usable.clone(), false);
+    };
+    let is_free = |cpu: &CpuId| {
+        let siblings = topology.place(*cpu).and_then(|place| place.siblings.as_ref());
+        !busy
+            .iter()
+            .any(|busy| busy == cpu || siblings.is_some_and(|siblings| siblings.contains(*busy)))
+    };
+    let cores = CpuSet::new(from.iter().filter(is_free)).map(|free| topology.one_per_core(&free));
+    let free = || CpuSet::new(from.iter().filter(|cpu| !busy.contains(cpu)));
+    let several = |set: &CpuSet| set.len() > 1;
+    match cores.filter(several).or_else(|| free().filter(several)) {
+        Some(set) => (set, !busy.is_empty()),
+        None => (from.clone(), false),
     }
-    (usable.clone(), false)
 }

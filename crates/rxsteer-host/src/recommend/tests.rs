@@ -20,9 +20,10 @@ fn facts(machine: &MachineSpec) -> Facts {
         globals: Globals::look(&root),
         knobs: InterfaceKnobs::look(&root, machine.nics[0].name).unwrap(),
         spreading: Spreading::default(),
-        run: match machine.nics[0].driver {
-            Some(_) => Ok(()),
-            None => Err("its frames have no Ethernet header".to_owned()),
+        run: match (machine.nics[0].driver, machine.nics[0].kind) {
+            (Some(_), None) => Ok(()),
+            (Some(_), Some(_)) => Err("the driver has no native XDP".to_owned()),
+            (None, _) => Err("its frames have no Ethernet header".to_owned()),
         },
     }
 }
@@ -82,6 +83,8 @@ fn recorded_hosts() {
     let virtio = MachineSpec::cpus(4).nic(eth0().driver("virtio_net").interrupts([1]));
     let wg = MachineSpec::cpus(4).nic(NicSpec::made_by("wg0", "wireguard", 65534));
     let ppp = MachineSpec::cpus(4).nic(NicSpec::made_by("ppp0", "ppp", 512));
+    let wifi = MachineSpec::cpus(4)
+        .nic(NicSpec { kind: Some("wlan"), ..NicSpec::named("wlan0").driver("iwlwifi") });
     let isolated = MachineSpec { isolated: "2-3", ..MachineSpec::cpus(4) }.nic(eth0());
     let mut all = String::new();
     for (title, machine, busy) in [
@@ -95,6 +98,7 @@ fn recorded_hosts() {
         ("virtio in a VM", &virtio, 1),
         ("WireGuard", &wg, 2),
         ("PPP", &ppp, 2),
+        ("Wi-Fi", &wifi, 0),
         ("two isolated CPUs", &isolated, 0),
     ] {
         all += &format!("# {title}\n{}\n", advised(machine, busy, as_it_is));
