@@ -25,6 +25,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// The driver of the device behind it; a virtual interface has none.
     pub driver: Option<String>,
+    /// Whether it is a Wi-Fi interface.
+    pub is_wifi: bool,
     /// Whether it is up.
     pub up: bool,
     /// ARPHRD_…: what its frames begin with.
@@ -94,6 +96,8 @@ pub fn links() -> Result<Vec<Link>, HostError> {
     let mut links = route::links().map_err(HostError::Links)?;
     for link in &mut links {
         link.driver = driver(link);
+        // cfg80211 links each of its interfaces to the radio, and each radio to its device (net/wireless/core.c).
+        link.is_wifi = link.device().is_some_and(|device| device.join("ieee80211").is_dir());
     }
     Ok(links)
 }

@@ -75,6 +75,7 @@ fn device(interface: &Interface) -> Finding {
 fn what_it_is(interface: &Interface) -> String {
     let link = &interface.link;
     match (&link.driver, &link.kind) {
+        (Some(driver), _) if link.is_wifi => format!("Wi-Fi, driver {driver}"),
         (Some(driver), _) => format!("Ethernet, driver {driver}"),
         (None, Some(kind)) => format!("Ethernet, virtual ({kind})"),
         (None, None) => "Ethernet, driver unknown".to_owned(),

@@ -67,13 +67,20 @@ pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)
             "it is not the interface to attach to".to_owned()
         });
     }
+    if interface.link.is_wifi && !interface.xdp.is_some_and(|xdp| xdp.redirects()) {
+        return Help::Dont(format!(
+            "this Wi-Fi driver has no native XDP, and generic mode acts after the driver's own work on a frame; the kernel's own \
+             RPS works here: rxsteer host recommend {}",
+            interface.link.name
+        ));
+    }
     if interface.link.is("veth") {
-        return Help::Dont(
+        return Help::Dont(format!(
             "on veth pairs native XDP costs more than steering gains (measured): it copies every frame and splits merged \
              segments (TCP: 0.16 to 0.19 of the throughput without it), and no case was clearly faster than the \
-             kernel's own RPS (rps_cpus)"
-                .to_owned(),
-        );
+             kernel's own RPS. Whether that helps here is measured by rxsteer host recommend {}",
+            interface.link.name
+        ));
     }
     match sample {
         Some((load, time)) => match relief(&interface.link.name, &cpus, load, time) {

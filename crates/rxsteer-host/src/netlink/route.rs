@@ -85,6 +85,7 @@ fn link(answer: &[u8]) -> Option<Link> {
         parent: text(IFLA_PARENT_DEV_BUS_NAME).zip(text(IFLA_PARENT_DEV_NAME)),
         attached: attribute(rest, IFLA_XDP).and_then(attached),
         driver: None,
+        is_wifi: false,
         kind,
     })
 }

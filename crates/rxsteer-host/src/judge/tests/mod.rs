@@ -217,3 +217,15 @@ fn cpu_that_does_not_keep_up_is_named() {
     only(&[late], "load", State::Note, false, &["CPU 4 stopped 3 times", "dropped 7 packets"]);
     only(&[judged(&[])], "load", State::Note, false, &["unknown"]);
 }
+
+#[test]
+fn wifi_without_native_xdp_is_sent_to_the_kernels_own_steering() {
+    let mut wifi = good_nic();
+    (wifi.link.name, wifi.link.is_wifi) = ("wlan0".to_owned(), true);
+    (wifi.link.driver, wifi.xdp) = (Some("iwlwifi".to_owned()), Some(XdpFeatures::default()));
+    let Help::Dont(why) = help(&wifi, &good_host(), None) else { panic!("it is advised") };
+    assert!(why.contains("rxsteer host recommend wlan0"), "{why}");
+    let device =
+        interface(&wifi, &good_host()).into_iter().find(|it| it.topic == "device").unwrap();
+    assert_eq!((device.state, &*device.what), (State::Fine, "Wi-Fi, driver iwlwifi"));
+}
