@@ -14,6 +14,7 @@ mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
 mount -t tracefs trace /sys/kernel/tracing 2>/dev/null
 modprobe "$driver" || echo "the driver $driver cannot be loaded"
+modprobe tun || echo "the machine has no tun"
 ip link set lo up
 for cpu in "${offline[@]}"; do echo 0 >"/sys/devices/system/cpu/cpu$cpu/online"; done
 uname -r >"$shared/kernel"

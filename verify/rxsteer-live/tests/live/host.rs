@@ -5,9 +5,12 @@
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rxsteer_lab::{Datagrams, LinkOptions, Namespace, OrderCheck, Testbed, rxsteer};
+use rxsteer_lab::{
+    Datagrams, LinkOptions, LiveFrames, Namespace, OrderCheck, Pass, Testbed, Traffic, rxsteer,
+};
 use serde_json::Value;
 
 const FLOWS: u16 = 8;
@@ -205,6 +208,40 @@ fn killed_at_any_moment_it_is_restored() {
     }
     println!("{midway} of {rounds} kills came between the first and the last value");
     assert!(midway > 0, "no kill came in between");
+}
+
+/// One CPU can send far more than another one can take through a thousand rules. All of it sent there by a wrong mask, most is
+/// dropped in each turn; without the mask the sender's CPU receives each frame before it sends the next, and none is.
+#[test]
+fn wrong_mask_is_found_worse_and_undone() {
+    let test = "host::wrong_mask_is_found_worse_and_undone";
+    let Some(_alone) = super::ready(test, &["nft"], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    let _pass = Pass::attach(receiver, &testbed.link().far).unwrap();
+    let chain = "type filter hook prerouting priority 0 ; policy accept ;";
+    let rules = (0..1000).map(|rule| format!("ip saddr 192.0.2.{} drop\n", rule % 250));
+    let rules =
+        format!("table ip lab {{ chain walked {{ {chain}\n{} }}\n}}", rules.collect::<String>());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules");
+    std::fs::write(&file, rules).unwrap();
+    receiver.run(&format!("nft -f {}", file.display())).unwrap();
+    let before = values(receiver);
+    let source =
+        LiveFrames::new(testbed.link(), &Traffic { flows: 64, ..Traffic::default() }).unwrap();
+    let _busy = super::Busy::on(1);
+    let stop = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        let _stop = super::Stop(&stop);
+        scope.spawn(|| source.send_until(testbed.sender(), 0, 10_000, &stop).unwrap());
+        host(receiver, &["apply", "in0", "--cpus", "1", "--yes", "--verify", "6s"])
+    });
+    let said = [&output.stdout[..], &output.stderr[..]].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("worse: drops") && said.contains("all is as before"), "{said}");
+    assert_eq!(values(receiver), before, "{said}");
 }
 
 #[test]

@@ -40,6 +40,7 @@ mod under_load;
 mod unguarded;
 mod watch;
 mod withdrawn;
+mod without_xdp;
 mod xdp;
 
 use std::process::{Child, Command, Stdio};
