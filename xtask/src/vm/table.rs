@@ -19,8 +19,8 @@ Made by `cargo xtask vm --results docs/results/machines.md`; what is not measure
 - **counts**: whether received = passed + delivered + drops once traffic had stopped. **traffic**: whether frames went on arriving while it was
   attached and after it was detached. **kill -9**: whether program, rings and socket were gone.
 - **attaching**: the longest time without a frame while the program was being attached, and features of the interface that
-  were on before and off while it was attached. **TCP**: what a stream of three seconds carried before it was attached, and through it,
-  beside the numbered frames.
+  were on before and off while it was attached. **TCP**: what a stream of one second carried before it was attached,
+  through it, and after it was detached, and the bytes of a frame: merged segments are one frame.
 
 Beside the day stands the commit that was tested; what was measured before that was recorded has none.
 ";
