@@ -65,8 +65,11 @@ impl Experiment for Sparse {
         let to = IpAddr::V4(testbed.links[1].far.ipv4);
         let connections = load.flows.to_string();
         let begin = Snapshot::now()?;
-        let report =
-            iperf3(testbed.sender(), to, &["--bidir", "-P", &connections, "-t", SECONDS, "-i", "0"])?;
+        let report = iperf3(
+            testbed.sender(),
+            to,
+            &["--bidir", "-P", &connections, "-t", SECONDS, "-i", "0"],
+        )?;
         let cpus = begin.until(&Snapshot::now()?);
         drop(server);
         applied.end()?;
