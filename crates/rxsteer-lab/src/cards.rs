@@ -185,7 +185,19 @@ impl Lent {
             lent.give_back();
             return Err(why);
         }
+        // Methods are set up on an interface without any.
+        for (file, _) in &lent.files {
+            lent.write(file, "0");
+        }
         Ok(lent)
+    }
+
+    /// Writes a file of the interface's folder. Not every driver takes every value, and its state before was one that it took.
+    fn write(&self, file: &str, text: &str) {
+        let script = format!("printf %s \"$1\" >/sys/class/net/{}/{file}", self.name);
+        let mut command = std::process::Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, "sh", "-c", &script, "sh", text]);
+        let _ = crate::process::output(&mut command);
     }
 
     fn record(&self) -> PathBuf {
@@ -199,10 +211,7 @@ impl Lent {
         let inside = |line: &str| typed(&format!("ip -netns {namespace} {line}"));
         if inside(&format!("link show {name}")).is_ok() {
             for (file, text) in &self.files {
-                let script = format!("printf %s \"$1\" >/sys/class/net/{name}/{file}");
-                let mut command = std::process::Command::new("ip");
-                command.args(["netns", "exec", namespace, "sh", "-c", &script, "sh", text]);
-                let _ = crate::process::output(&mut command);
+                self.write(file, text);
             }
             for line in ["link set {} down", "addr flush dev {}"] {
                 let _ = inside(&line.replace("{}", name));

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -41,6 +42,16 @@ fn program() -> Result<&'static File> {
     Ok(PROGRAM.get_or_init(|| file))
 }
 
+/// DPDK's folder for a process, removed when this is dropped.
+struct Runtime(PathBuf);
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Without one there is nothing to remove.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 impl Receiving<'_> {
     /// Packets done with while the sender sends, for each second, and of each worker. `kind` is `distributor` or `ring`.
     ///
@@ -54,7 +65,11 @@ impl Receiving<'_> {
         let name = &self.testbed.link().far.name;
         let mut command = self.testbed.receiver().command(program);
         command.arg(name).arg(counters.path()).arg(kind);
-        command.args(["--in-memory", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry"]);
+        // Without huge pages DPDK refuses --in-memory, so it makes a folder, which is removed below.
+        let prefix = format!("rxs-{}", std::process::id());
+        let _folder = Runtime(Path::new("/run/dpdk").join(&prefix));
+        command.args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf"]);
+        command.args(["--file-prefix", &prefix]);
         command.args(["--lcores", "0@1,1@0,2@1", "--main-lcore", "0"]);
         command.arg(format!("--vdev=net_af_packet0,iface={name},blocksz=65536,framecnt=4096"));
         let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
@@ -69,7 +84,9 @@ impl Receiving<'_> {
                 // What can't be read is not shown; that it did not start is.
                 let _ = stderr.read_to_string(&mut said);
             }
-            return Err(taken(&format!("it did not start: {}", said.trim())));
+            // The last line has the reason, and a usage may stand before it.
+            let why = said.trim().lines().last().unwrap_or_default();
+            return Err(taken(&format!("it did not start: {why}")));
         }
         std::thread::sleep(Duration::from_millis(100));
         let took = source.send(self.testbed.sender(), 0, self.frames)?;

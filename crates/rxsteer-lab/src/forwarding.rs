@@ -83,13 +83,13 @@ pub(crate) struct Forwarded {
 fn firewall(router: &Namespace, rules: u32) -> Result<()> {
     let mut file = tempfile::NamedTempFile::new().tried(|| "make a file of rules".to_owned())?;
     let mut text =
-        "table ip wall { chain through { type filter hook forward priority 0; policy accept;\n"
+        "table ip wall {\nchain through {\ntype filter hook forward priority 0; policy accept;\n"
             .to_owned();
     for rule in 0..rules {
         // 192.0.2.0/24 is a network for documents: no packet has an address of it.
         text += &format!("ip saddr 192.0.2.{} drop\n", rule % 256);
     }
-    text += "} }\n";
+    text += "}\n}\n";
     file.write_all(text.as_bytes()).tried(|| "write a file of rules".to_owned())?;
     router.run(&format!("nft -f {}", file.path().display())).map(drop)
 }

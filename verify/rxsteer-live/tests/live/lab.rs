@@ -292,7 +292,8 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
     let idle = state();
     let output = lab(&run);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said} {shown}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["interfaces"], serde_json::json!([steered, peer]), "{report:#}");
     assert!(
