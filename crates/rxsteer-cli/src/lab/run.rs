@@ -56,7 +56,17 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
             },
         );
         bar.finish_and_clear();
-        let report = report.with_context(|| format!("the experiment {name} could not run"))?;
+        let report = match report {
+            Ok(report) => report,
+            // The others may run.
+            Err(why) => {
+                let why = format!("the experiment {name} could not run: {why}");
+                note(&format!("rxsteer: {}", printable(&why)));
+                refused.push(why);
+                outcome = Outcome::Findings;
+                continue;
+            }
+        };
         show(&report, args)?;
         if report.rows.iter().any(|row| !row.failures.is_empty()) {
             outcome = Outcome::Findings;
