@@ -354,5 +354,15 @@ mod tests {
         for cost in &COSTS {
             assert!(text.contains(&format!("\n{} = ", cost.key)), "{}: {text}", cost.key);
         }
+        // Every row of a short validation can be predicted, requests among them.
+        let go_on = std::sync::atomic::AtomicBool::new(false);
+        let predictions = crate::validate::predict(&text, "x.toml", true, &go_on).unwrap().unwrap();
+        for of in &predictions {
+            assert!(of.predicted.rate > 0.0 && of.null.rate > 0.0, "{of:?}");
+        }
+        assert!(
+            predictions.iter().any(|of| of.predicted.p99 > of.predicted.p50),
+            "{predictions:?}"
+        );
     }
 }
