@@ -224,7 +224,7 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said.contains("there is no [cost_set.sparse]; there are: kernel-rps, rps, spars"),
+        said.contains("there is no [cost_set.sparse]; there are: ") && said.contains(", spars"),
         "{said}"
     );
     assert!(!folder.path().join("damaged.predictions.json").exists());
