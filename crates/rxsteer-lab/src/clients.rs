@@ -162,20 +162,24 @@ pub struct Sockperf {
 /// Bytes of each message of [`sockperf`], the least that it takes.
 pub const SOCKPERF_BYTES: u32 = 14;
 
-/// Runs `sockperf` for some seconds: requests and replies over one TCP connection, the next request when the reply is there.
+/// Runs `sockperf` for some seconds: requests and replies over one TCP connection, the next request when the reply is there. Client and
+/// server run on `cpu`, or where the scheduler puts them.
 pub fn sockperf(
     client: &Namespace,
     server: (&Namespace, Ipv4Addr),
     seconds: u32,
+    cpu: Option<usize>,
 ) -> Result<Sockperf> {
     let (namespace, address) = server;
-    let mut command = namespace.command("sockperf");
-    command.args(["server", "--tcp", "-i", &address.to_string(), "-p", "11111"]);
-    command.stdout(std::process::Stdio::null());
+    let placed = cpu.map_or(String::new(), |cpu| format!("taskset -c {cpu} "));
+    let how = format!("--tcp -i {address} -p 11111");
+    let line = format!("{placed}sockperf server {how}");
+    let mut words = line.split(' ');
+    let mut command = namespace.command(words.next().unwrap_or_default());
+    command.args(words).stdout(std::process::Stdio::null());
     let _server = Process::start(&mut command)?;
     listening(namespace, 11111)?;
-    let line =
-        format!("sockperf ping-pong --tcp -i {address} -p 11111 -t {seconds} -m {SOCKPERF_BYTES}");
+    let line = format!("{placed}sockperf ping-pong {how} -t {seconds} -m {SOCKPERF_BYTES}");
     let text = client.run(&line)?;
     sockperf_report(&text).ok_or_else(|| LabError::Unreadable {
         who: line,

@@ -8,15 +8,17 @@
 //! An XDP program on CPU 0 makes the frames. On a veth, that CPU also receives them, so CPU 0 is both the sender and the CPU that a
 //! NIC would interrupt: making a frame is part of receiving it.
 
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::busy::BusyProcesses;
 use crate::cpus::online_cpus;
-use crate::error::{LabError, Result};
+use crate::error::{LabError, Result, Tried};
 use crate::experiment::{CpuUse, Method, Snapshot};
 use crate::live::{LiveFrames, Traffic};
+use crate::namespace::Namespace;
 use crate::order::OrderCheck;
 use crate::testbed::{LinkOptions, Testbed};
 
@@ -56,6 +58,8 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) frames: u64,
     pub(crate) end: End,
     pub(crate) nat: bool,
+    /// Rules of a firewall on the router, none of which matches: each packet is compared with all.
+    pub(crate) rules: u32,
     /// Other processes that run on each CPU all the time.
     pub(crate) busy: usize,
     pub(crate) queues: usize,
@@ -73,6 +77,21 @@ pub(crate) struct Forwarded {
     /// Frames that arrived after a later one of their flow.
     pub(crate) late: u64,
     pub(crate) cpus: Vec<CpuUse>,
+}
+
+/// Makes a firewall of so many rules that match nothing, for packets that are forwarded.
+fn firewall(router: &Namespace, rules: u32) -> Result<()> {
+    let mut file = tempfile::NamedTempFile::new().tried(|| "make a file of rules".to_owned())?;
+    let mut text =
+        "table ip wall {\nchain through {\ntype filter hook forward priority 0; policy accept;\n"
+            .to_owned();
+    for rule in 0..rules {
+        // 192.0.2.0/24 is a network for documents: no packet has an address of it.
+        text += &format!("ip saddr 192.0.2.{} drop\n", rule % 256);
+    }
+    text += "}\n}\n";
+    file.write_all(text.as_bytes()).tried(|| "write a file of rules".to_owned())?;
+    router.run(&format!("nft -f {}", file.path().display())).map(drop)
 }
 
 impl Forwarding<'_> {
@@ -115,6 +134,9 @@ impl Forwarding<'_> {
         };
         if self.nat {
             testbed.masquerade("out1")?;
+        }
+        if self.rules > 0 {
+            firewall(router, self.rules)?;
         }
         let interfaces = &["in0", "out1"][..self.method.interfaces()];
         let applied = self.method.apply_over(&testbed, interfaces, self.cpus)?;

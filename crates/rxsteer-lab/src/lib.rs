@@ -25,12 +25,15 @@ mod application;
 mod busy;
 #[cfg(feature = "bpf")]
 pub mod calibrate;
+mod cards;
 pub mod clients;
 mod cpu_use;
 mod cpus;
 mod datagrams;
 #[cfg(feature = "bpf")]
 mod delay;
+#[cfg(feature = "bpf")]
+mod dpdk;
 mod error;
 #[cfg(feature = "bpf")]
 pub mod experiment;
@@ -56,6 +59,8 @@ mod receiving;
 #[cfg(feature = "bpf")]
 mod recorded;
 #[cfg(feature = "bpf")]
+mod requests;
+#[cfg(feature = "bpf")]
 mod rounds;
 mod rr_load;
 mod skip;
@@ -68,6 +73,7 @@ pub mod validate;
 
 pub use application::{Heard, MovingApplication};
 pub use busy::BusyProcesses;
+pub use cards::{Cards, InUse, chosen_cards, in_use, use_cards};
 pub use cpu_use::CpuUse;
 pub use cpus::{RingThread, offline, online_cpus, pin, ring_threads};
 pub use datagrams::Datagrams;

@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use crate::cards::{self, Cards, Lent};
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
 use crate::namespace::Namespace;
@@ -60,19 +61,8 @@ pub struct Testbed {
     pub namespaces: Vec<Namespace>,
     /// `links[i]` joins namespace i to namespace i + 1.
     pub links: Vec<Link>,
-    /// Interfaces that are moved back when this is dropped.
-    cards: Vec<Card>,
-}
-
-/// An interface of this machine, while it is in one of our namespaces.
-#[derive(Debug)]
-struct Card {
-    /// The index of that namespace.
-    namespace: usize,
-    /// Its name there.
-    name: String,
-    /// Its name in its original namespace, that of process 1.
-    home: String,
+    /// Interfaces of this machine, given back when this is dropped.
+    cards: Vec<Lent>,
 }
 
 /// The timeout for a NIC to detect its link.
@@ -80,67 +70,69 @@ const TO_LINK: Duration = Duration::from_secs(20);
 
 impl Drop for Testbed {
     fn drop(&mut self) {
-        for Card { namespace, name, home } in &self.cards {
-            let namespace = &self.namespaces[*namespace];
-            // If the NIC is not moved back, the next test reports it.
-            let _ = namespace.ip(&format!("link set {name} down"));
-            let _ = namespace.ip(&format!("link set {name} netns 1 name {home}"));
-        }
+        self.cards.iter().for_each(Lent::give_back);
     }
 }
 
 impl Testbed {
-    /// Two hosts: the first sends to the second.
+    /// Two hosts: the first sends to the second. The interfaces of [`cards::use_cards`] join them, if there are any; otherwise a veth
+    /// pair does.
     pub fn hosts(options: LinkOptions) -> Result<Self> {
-        let mut testbed = Self {
-            namespaces: vec![Namespace::new()?, Namespace::new()?],
-            links: vec![],
-            cards: vec![],
-        };
-        testbed.join(0, options)?;
-        Ok(testbed)
+        Self::in_a_row(2, cards::chosen_cards(), options)
     }
 
     /// Two hosts. If `RXSTEER_CARDS` names two NICs ("SENDING RECEIVING") that are joined outside of the machine, these
     /// join the hosts; otherwise a veth pair does. NICs keep their settings.
     pub fn cards_or_pair(options: LinkOptions) -> Result<Self> {
-        let Ok(cards) = std::env::var("RXSTEER_CARDS") else { return Self::hosts(options) };
-        let mut testbed = Self {
-            namespaces: vec![Namespace::new()?, Namespace::new()?],
-            links: vec![],
-            cards: vec![],
-        };
-        let mut ends = Vec::new();
-        for (index, (home, name)) in cards.split(' ').zip(["out0", "in0"]).enumerate() {
-            let namespace = &testbed.namespaces[index];
-            typed(&format!("ip link set {home} netns {} name {name}", namespace.name()))?;
-            testbed.cards.push(Card {
-                namespace: index,
-                name: name.to_owned(),
-                home: home.to_owned(),
-            });
-            // Its own MAC address is kept: QEMU's vmxnet3 receives nothing under another one.
-            let shown = testbed.namespaces[index].ip(&format!("-o link show {name}"))?;
-            let mac = own_mac(&shown);
-            let end = testbed.bring_up(index, name, 0, if index == 0 { 1 } else { 2 }, mac)?;
-            ends.push(end);
-        }
-        let [near, far] = &ends[..] else {
-            let why = format!("RXSTEER_CARDS={cards:?} does not name two interfaces");
+        let Ok(named) = std::env::var("RXSTEER_CARDS") else { return Self::hosts(options) };
+        let Some((peer, steered)) = named.split_once(' ') else {
+            let why = format!("RXSTEER_CARDS={named:?} does not name two interfaces");
             return Err(LabError::Unreadable { who: "the environment".to_owned(), why });
         };
-        know(&testbed.namespaces[0], near, far)?;
-        know(&testbed.namespaces[1], far, near)?;
-        testbed.links.push(Link { near: near.clone(), far: far.clone() });
-        testbed.linked()?;
+        let cards = Cards { steered: steered.to_owned(), peer: peer.to_owned() };
+        Self::in_a_row(2, Some(&cards), options)
+    }
+
+    /// Namespaces of which the first two are joined.
+    fn in_a_row(count: usize, cards: Option<&Cards>, options: LinkOptions) -> Result<Self> {
+        let namespaces = (0..count).map(|_| Namespace::new()).collect::<Result<_>>()?;
+        let mut testbed = Self { namespaces, links: vec![], cards: vec![] };
+        match cards {
+            Some(cards) => testbed.join_by(cards)?,
+            None => testbed.join(0, options)?,
+        }
         Ok(testbed)
+    }
+
+    /// Joins the first two namespaces by interfaces of this machine.
+    fn join_by(&mut self, cards: &Cards) -> Result<()> {
+        let mut ends = Vec::new();
+        for (index, (home, name)) in
+            [(&cards.peer, "out0"), (&cards.steered, "in0")].iter().enumerate()
+        {
+            let card = Lent::lend(home, &self.namespaces[index], name)?;
+            self.cards.push(card);
+            // Its own MAC address is kept: QEMU's vmxnet3 receives nothing under another one.
+            let shown = self.namespaces[index].ip(&format!("-o link show {name}"))?;
+            let mac = own_mac(&shown);
+            ends.push(self.bring_up(index, name, 0, if index == 0 { 1 } else { 2 }, mac)?);
+        }
+        let far = ends.remove(1);
+        let near = ends.remove(0);
+        know(&self.namespaces[0], &near, &far)?;
+        know(&self.namespaces[1], &far, &near)?;
+        self.linked()?;
+        let [sender, receiver] = [&self.namespaces[0], &self.namespaces[1]];
+        cards::joined((sender, near.ipv4), (receiver, far.ipv4), cards)?;
+        self.links.push(Link { near, far });
+        Ok(())
     }
 
     /// Waits until the NICs have detected their link.
     fn linked(&self) -> Result<()> {
         let started = Instant::now();
-        for Card { namespace, name, .. } in &self.cards {
-            let shown = || self.namespaces[*namespace].ip(&format!("-o link show {name}"));
+        for (namespace, Lent { name, .. }) in self.namespaces.iter().zip(&self.cards) {
+            let shown = || namespace.ip(&format!("-o link show {name}"));
             while !shown()?.contains("LOWER_UP") {
                 if started.elapsed() > TO_LINK {
                     return Err(LabError::Late {
@@ -178,9 +170,7 @@ impl Testbed {
     }
 
     fn router_between(options: LinkOptions, second: LinkOptions) -> Result<Self> {
-        let namespaces = vec![Namespace::new()?, Namespace::new()?, Namespace::new()?];
-        let mut testbed = Self { namespaces, links: vec![], cards: vec![] };
-        testbed.join(0, options)?;
+        let mut testbed = Self::in_a_row(3, cards::chosen_cards(), options)?;
         testbed.join(1, second)?;
         let [first, router, last] = [0, 1, 2].map(|index| &testbed.namespaces[index]);
         router.run("sysctl -q -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")?;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 ///
 /// Each experiment sets methods of steering beside each other: no steering, the kernel's RPS and RFS, threaded NAPI, and the
 /// policies of rxsteer. It makes network namespaces of its own, which are removed at the end, and touches no interface of
-/// yours. It needs root.
+/// yours that run --iface does not name. It needs root.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer lab list\n  \
@@ -44,7 +44,8 @@ pub(crate) struct ListArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     sudo rxsteer lab run order --quick --json\n  \
-    sudo rxsteer lab run forward --repeat 15 --report results/\n\n\
+    sudo rxsteer lab run forward --repeat 15 --report results/\n  \
+    sudo rxsteer lab run rr rpc --iface eth1 --peer eth2\n\n\
     An interrupt ends it after the present measurement; the report then says partial.")]
 pub(crate) struct RunArgs {
     /// Experiments; rxsteer lab list has their names
@@ -62,6 +63,21 @@ pub(crate) struct RunArgs {
     /// Also write DIR/report.html, and NAME.json, NAME.md and NAME.svg of each experiment
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) report: Option<std::path::PathBuf>,
+
+    /// Steer this interface instead of one end of a veth pair; it receives what --peer sends
+    ///
+    /// Both interfaces belong to the experiments while these run, and are then what they were before: name, addresses, routes, GRO,
+    /// and the kernel's own steering. They have to be joined by a cable.
+    #[arg(long, value_name = "IFACE", requires = "peer")]
+    pub(crate) iface: Option<String>,
+
+    /// The interface that sends, joined to --iface
+    #[arg(long, value_name = "IFACE", requires = "iface")]
+    pub(crate) peer: Option<String>,
+
+    /// Take --iface and --peer also if they are in use: connections over them end
+    #[arg(long, requires = "iface")]
+    pub(crate) force: bool,
 
     /// Print one JSON object per experiment, each on one line, instead of text
     #[arg(long)]
@@ -121,9 +137,11 @@ pub(crate) struct CalibrateArgs {
 /// Predict this machine by rxsteer sim with calibrated costs, then measure it
 ///
 /// The loads and methods are others than those of the calibration. The predictions are written to a file before anything is measured. The
-/// report has predicted beside measured, and beside both a null model: the offered rate, up to what one CPU forwards without steering.
+/// report has predicted beside measured, and beside both a null model, which knows what packets and requests cost without steering and
+/// nothing of methods. Two calibrated loads are measured again in each round: they show whether the machine is as fast as it was.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
+    rxsteer lab validate machine.toml --predict-only\n  \
     sudo rxsteer lab validate machine.toml\n  \
     sudo rxsteer lab validate machine.toml --repeat 15 --json >validation.json")]
 pub(crate) struct ValidateArgs {
@@ -134,6 +152,10 @@ pub(crate) struct ValidateArgs {
     /// Where to write the predictions [default: FILE with the ending predictions.json]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) predictions: Option<std::path::PathBuf>,
+
+    /// Write the predictions and measure nothing; needs no root
+    #[arg(long)]
+    pub(crate) predict_only: bool,
 
     /// Where to write the plot [default: FILE with the ending svg]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]

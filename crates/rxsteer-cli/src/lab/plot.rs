@@ -9,8 +9,8 @@ const COLOURS: [RGBColor; 4] =
 
 /// An SVG: a point per row, a line where both are equal, and lines 10 % above and below.
 pub(super) fn predicted_and_measured(validation: &Validation) -> anyhow::Result<String> {
-    let rows = || validation.rows.iter().filter_map(|row| Some((row, row.measured?.median)));
-    let all = || rows().flat_map(|(row, measured)| [row.prediction.predicted, measured]);
+    let rows = || validation.rows.iter().filter_map(|row| Some((row, row.measured.rate?.median)));
+    let all = || rows().flat_map(|(row, measured)| [row.prediction.predicted.rate, measured]);
     let most = all().fold(1.0, f64::max) * 1.1 / 1e3;
     let mut methods: Vec<String> = rows().map(|(row, _)| row.prediction.method.into()).collect();
     methods.sort();
@@ -26,7 +26,7 @@ pub(super) fn predicted_and_measured(validation: &Validation) -> anyhow::Result<
             .build_cartesian_2d(0.0..most, 0.0..most)?;
         chart
             .configure_mesh()
-            .x_desc("measured, 1000 packets a second")
+            .x_desc("measured, 1000 packets or transactions a second")
             .y_desc("predicted")
             .light_line_style(WHITE)
             .draw()?;
@@ -38,7 +38,11 @@ pub(super) fn predicted_and_measured(validation: &Validation) -> anyhow::Result<
             let colour = COLOURS[index % COLOURS.len()];
             let points = rows().filter(|(row, _)| String::from(row.prediction.method) == *method);
             let points = points.map(|(row, measured)| {
-                Circle::new((measured / 1e3, row.prediction.predicted / 1e3), 4, colour.filled())
+                Circle::new(
+                    (measured / 1e3, row.prediction.predicted.rate / 1e3),
+                    4,
+                    colour.filled(),
+                )
             });
             chart
                 .draw_series(points)?

@@ -8,8 +8,9 @@ use crate::output::{note, print};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rxsteer_lab::experiment::{self, Experiment, Report, Scale};
+use rxsteer_lab::{Cards, InUse};
 use rxsteer_settings::suggestion;
-use rxsteer_user::shown;
+use rxsteer_user::{printable, shown};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -22,6 +23,9 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
         std::fs::create_dir_all(folder).with_context(|| {
             format!("cannot make the folder {} for the report", folder.display())
         })?;
+    }
+    if let (Some(steered), Some(peer)) = (&args.iface, &args.peer) {
+        take(steered, peer, args.force)?;
     }
     let mut scale = if args.quick { Scale::QUICK } else { Scale::FULL };
     scale.rounds = args.repeat.map_or(scale.rounds, usize::from);
@@ -52,7 +56,17 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
             },
         );
         bar.finish_and_clear();
-        let report = report.with_context(|| format!("the experiment {name} could not run"))?;
+        let report = match report {
+            Ok(report) => report,
+            // The others may run.
+            Err(why) => {
+                let why = format!("the experiment {name} could not run: {why}");
+                note(&format!("rxsteer: {}", printable(&why)));
+                refused.push(why);
+                outcome = Outcome::Findings;
+                continue;
+            }
+        };
         show(&report, args)?;
         if report.rows.iter().any(|row| !row.failures.is_empty()) {
             outcome = Outcome::Findings;
@@ -69,6 +83,31 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
         anyhow::bail!("no experiment could run here. {}", refused.join("; "));
     }
     Ok(outcome)
+}
+
+/// Lets the experiments have two interfaces of this machine, unless they are in use.
+fn take(steered: &str, peer: &str, force: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        steered != peer,
+        "--iface and --peer are both {}; one interface sends, and the other one receives",
+        printable(steered)
+    );
+    for name in [steered, peer] {
+        match rxsteer_lab::in_use(name) {
+            None => {}
+            Some(InUse::Absent) => {
+                anyhow::bail!("there is no interface {} here; ip link shows all", printable(name))
+            }
+            Some(InUse::By(_)) if force => {}
+            Some(InUse::By(reasons)) => anyhow::bail!(
+                "{name} is in use: {}. The experiments take it away from whatever uses it. Choose another interface, or add --force: then \
+                 its connections end, and its addresses and routes are restored afterwards",
+                reasons.join("; ")
+            ),
+        }
+    }
+    rxsteer_lab::use_cards(Cards { steered: steered.to_owned(), peer: peer.to_owned() });
+    Ok(())
 }
 
 fn find<'a>(
@@ -89,7 +128,12 @@ fn command_line(args: &RunArgs, name: &str) -> String {
     let folder =
         args.report.as_ref().map_or(String::new(), |folder| format!(" --report {}", shown(folder)));
     let quick = if args.quick { " --quick" } else { "" };
-    format!("rxsteer lab run {name}{quick}{repeat}{folder}")
+    let cards = match (&args.iface, &args.peer) {
+        (Some(steered), Some(peer)) => format!(" --iface {steered} --peer {peer}"),
+        _ => String::new(),
+    };
+    let force = if args.force { " --force" } else { "" };
+    format!("rxsteer lab run {name}{quick}{repeat}{cards}{force}{folder}")
 }
 
 fn show(report: &Report, args: &RunArgs) -> anyhow::Result<()> {

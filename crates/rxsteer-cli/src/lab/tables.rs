@@ -109,8 +109,11 @@ pub(super) fn balance(report: &Report) -> Balance {
 pub(super) fn machine(report: &Report) -> String {
     let machine = &report.machine;
     let virtual_machine = if machine.virtual_machine { ", a virtual machine" } else { "" };
+    let links = report.interfaces.as_ref().map_or(String::new(), |[steered, peer]| {
+        format!(" The interface {steered} is steered, and {peer} sends to it.")
+    });
     format!(
-        "Linux {}, {} CPUs ({}{virtual_machine}); rxsteer {}. Steal time {} %. Rounds: {}{}.",
+        "Linux {}, {} CPUs ({}{virtual_machine}); rxsteer {}. Steal time {} %. Rounds: {}{}.{links}",
         machine.kernel,
         machine.cpus,
         machine.cpu,

@@ -8,7 +8,8 @@ use crate::input::stop_on_interrupt;
 use crate::output::{note, print};
 use anyhow::Context;
 use rxsteer_lab::calibrate::lacks;
-use rxsteer_lab::validate::{Errors, Validation, measure, predict};
+use rxsteer_lab::experiment::Figure;
+use rxsteer_lab::validate::{Errors, Expected, Load, Row, Score, Validation, measure, predict};
 use rxsteer_user::printable;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -27,11 +28,11 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     let stop = stop_on_interrupt(&[])?;
     let name = path.display().to_string();
     let predicted = predict(&text, &name, args.quick, &stop)?;
-    let whole = !stop.load(std::sync::atomic::Ordering::Relaxed);
     // A damaged file is named before what the machine lacks.
-    if let Some(lacks) = lacks() {
+    if let Some(lacks) = lacks().filter(|_| !args.predict_only) {
         anyhow::bail!("nothing can be measured here: {lacks}");
     }
+    let Some(predicted) = predicted else { return Ok(Outcome::Interrupted) };
     let to = args.predictions.clone().unwrap_or_else(|| path.with_extension("predictions.json"));
     let written = serde_json::to_string_pretty(&serde_json::json!({ "predictions": predicted }))?;
     let mut file = std::fs::File::create(&to)
@@ -39,12 +40,13 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     let saved = file.write_all(written.as_bytes()).and_then(|()| file.sync_all());
     saved.with_context(|| format!("cannot write the predictions {}", to.display()))?;
     note(&format!("rxsteer: {} predictions are in {}", predicted.len(), to.display()));
-    if !whole {
-        return Ok(Outcome::Interrupted);
+    if args.predict_only {
+        return Ok(Outcome::Success);
     }
     let bar = bar(args.json);
     let rounds = if args.quick { QUICK_ROUNDS } else { usize::from(args.repeat) };
-    let validation = measure(predicted, rounds, args.quick, &stop, |done, all, next| {
+    let scenario = (text.as_str(), name.as_str());
+    let validation = measure(predicted, scenario, rounds, args.quick, &stop, |done, all, next| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
         bar.set_message(next.to_owned());
@@ -72,57 +74,38 @@ fn markdown(validation: &Validation) -> String {
     let mut text = String::new();
     let short = if validation.quick { " A short run: its figures decide nothing." } else { "" };
     let partial = if validation.partial { " Interrupted, so the results are partial." } else { "" };
+    let speed = |speed: f64| format!("{:.1} %", 100.0 * speed);
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
         "# Predicted and measured\n\n\
-         Linux {}, {} CPUs ({}); rxsteer {}. Steal time {:.1} %. Rounds: {}.{short}{partial} Forwarded packets a second; the interval is \
-         that of the median. The null model is the offered rate, up to what one CPU forwards without steering.\n",
+         Linux {}, {} CPUs ({}); rxsteer {}. Steal time {:.1} %. Rounds: {}.{short}{partial}\n\n\
+         *Predicted* was written before anything was measured. In each round two calibrated loads were measured again: the machine forwarded at \
+         {} and answered requests at {} of the speed that it had while it was calibrated. *Adjusted* errors are those of predictions for these \
+         speeds, made afterwards. The null model knows nothing of methods: a packet costs what it costs one CPU without steering, and a request what \
+         it costs without steering. Packets and transactions are per second, in thousands; latencies are in µs. Intervals are those of medians.\n",
         validation.machine.kernel,
         validation.machine.cpus,
         validation.machine.cpu,
         validation.machine.rxsteer,
         validation.steal_percent,
         validation.rounds,
+        speed(validation.speeds.forwarding),
+        speed(validation.speeds.requests),
     );
-    text.push_str("| load | method | predicted | measured | error | null | its error |\n|---|---|---:|---:|---:|---:|---:|\n");
+    text.push_str(
+        "| load | method | figure | predicted | measured | error | adjusted | null | its error | adjusted |\n\
+         |---|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
     for row in &validation.rows {
-        let of = &row.prediction;
-        let measured = row.measured.map_or("–".to_owned(), |figure| {
-            format!(
-                "{:.0} k ({:.0}–{:.0})",
-                figure.median / 1e3,
-                figure.low / 1e3,
-                figure.high / 1e3
-            )
-        });
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.0} k | {measured} | {} | {:.0} k | {} |",
-            of.load,
-            String::from(of.method),
-            of.predicted / 1e3,
-            percent(row.error),
-            of.null / 1e3,
-            percent(row.null_error),
-        );
+        lines(&mut text, row);
     }
     text.push('\n');
-    for (name, errors) in [("simulator", validation.simulator), ("null model", validation.null)] {
-        let Some(Errors { mean, worst, right_order }) = errors else { continue };
-        let order = right_order.map_or("no two methods differ beyond their intervals".to_owned(), |share| {
-            format!(
-                "right order of {:.0} of {} pairs of methods that differ beyond their intervals",
-                share * validation.distinct_pairs as f64,
-                validation.distinct_pairs
-            )
-        });
-        let _ = writeln!(
-            text,
-            "- {name}: error {:.1} % in the mean, {:.1} % in the worst row; {order}.",
-            100.0 * mean,
-            100.0 * worst
-        );
+    if let Some(why) = &validation.no_verdict {
+        let _ = writeln!(text, "**No verdict**: {why}.\n");
+    }
+    for score in &validation.scores {
+        text.push_str(&result(score, validation.no_verdict.is_none()));
     }
     for failure in &validation.failures {
         let _ =
@@ -131,6 +114,76 @@ fn markdown(validation: &Validation) -> String {
     text
 }
 
-fn percent(error: Option<f64>) -> String {
-    error.map_or("–".to_owned(), |error| format!("{:+.1} %", 100.0 * error))
+/// The lines of a row: one for each of its figures.
+fn lines(text: &mut String, row: &Row) {
+    let of = &row.prediction;
+    let rate = match &of.load {
+        Load::Forward(_) => "packets/s",
+        Load::Requests(load) if load.rate > 0 => "transactions/s, as scheduled",
+        Load::Requests(_) => "transactions/s",
+    };
+    type Get = fn(&Expected) -> Option<f64>;
+    let figures: [(&str, Get, Option<Figure>, f64); 3] = [
+        (rate, |of| Some(of.rate), row.measured.rate, 1e3),
+        ("p50", |of| of.p50, row.measured.p50, 1.0),
+        ("p99", |of| of.p99, row.measured.p99, 1.0),
+    ];
+    for (name, get, measured, unit) in figures {
+        let (Some(predicted), Some(null)) = (get(&of.predicted), get(&of.null)) else { continue };
+        let error = |of: Option<f64>| {
+            let error = of.zip(measured).map(|(of, figure)| of / figure.median - 1.0);
+            error.map_or("–".to_owned(), |error| format!("{:+.1} %", 100.0 * error))
+        };
+        let measured = measured.map_or("–".to_owned(), |figure| {
+            let [median, low, high] = [figure.median, figure.low, figure.high].map(|of| of / unit);
+            format!("{median:.0} ({low:.0}–{high:.0})")
+        });
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {name} | {:.0} | {measured} | {} | {} | {:.0} | {} | {} |",
+            of.load,
+            String::from(of.method),
+            predicted / unit,
+            error(Some(predicted)),
+            error(get(&row.adjusted)),
+            null / unit,
+            error(Some(null)),
+            error(get(&row.adjusted_null)),
+        );
+    }
+}
+
+/// The result for one figure; whether the goals are met, if there is a verdict.
+fn result(score: &Score, verdict: bool) -> String {
+    let Score { what, adjusted, rows, simulator, null, nearer, farther, pairs } = score;
+    let goal = |met: bool| match (verdict, met) {
+        (false, _) => "",
+        (true, true) => " (met)",
+        (true, false) => " (missed)",
+    };
+    let adjusted = if *adjusted { ", adjusted" } else { "" };
+    let goals = if *what == "throughput" {
+        format!(
+            "goal: 10 % in the mean{}, 25 % in the worst row{}",
+            goal(simulator.mean <= 0.1),
+            goal(simulator.worst <= 0.25)
+        )
+    } else {
+        format!("goal: all rows within 25 %{}", goal(simulator.within_quarter == *rows))
+    };
+    let about = |name: &str, errors: &Errors| {
+        let Errors { mean, worst, within_quarter, right_order } = errors;
+        format!(
+            "{name} {:.1} % in the mean, {:.1} % in the worst row, {within_quarter} within 25 %, {right_order} of {pairs} pairs of methods in the right order",
+            100.0 * mean,
+            100.0 * worst
+        )
+    };
+    format!(
+        "- **{what}{adjusted}**, {rows} rows, {goals}: {}; {}. The simulator is nearer in {nearer} rows, the null model in {farther}; within 1 % of each \
+         other in the rest.\n",
+        about("simulator", simulator),
+        about("null model", null)
+    )
 }

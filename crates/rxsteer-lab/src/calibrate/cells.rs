@@ -4,6 +4,8 @@ use super::scenario::METHODS;
 use crate::error::Result;
 use crate::experiment::Method;
 use crate::forwarding::{End, Forwarding, SENDER};
+use crate::requests::{Answered, Requests};
+use std::time::Duration;
 
 /// The number of flows of a measurement, unless it says otherwise.
 pub const INLINE_FLOWS: u32 = 64;
@@ -14,6 +16,12 @@ pub(super) const LONG: u32 = 1514;
 /// More flows, and many.
 pub(super) const MORE: u32 = 1024;
 pub(super) const MANY: u32 = 4096;
+/// Rules of a firewall.
+pub const RULES: u32 = 200;
+/// Connections with requests.
+pub const CONNECTIONS: u32 = 50;
+/// Requests a second while the CPUs have next to nothing to do.
+const FEW: u32 = 1_000;
 /// The CPU to which packets are handed.
 const TARGET: usize = 1;
 
@@ -36,7 +44,17 @@ pub(super) enum Cell {
     Half(Method),
     /// All packets are handed to another CPU, which forwards them: that CPU's time.
     Remote(Method),
+    /// No steering, through a firewall.
+    Rules,
+    /// Requests and replies as fast as both hosts can: the time of all CPUs.
+    Requests(Method),
+    /// The same, rarely: the median time from request to reply.
+    Idle(Method),
 }
+
+/// The methods under which requests are measured.
+pub(super) const OF_REQUESTS: [Method; 3] =
+    [Method::None, Method::KernelRps, Method::Kernel("rps")];
 
 /// Everything that a calibration measures.
 pub(super) fn all() -> Vec<Cell> {
@@ -52,6 +70,10 @@ pub(super) fn all() -> Vec<Cell> {
     for method in METHODS {
         let of = [Cell::Local, Cell::Dropped, Cell::Handed, Cell::Half, Cell::Remote];
         cells.extend(of.map(|cell| cell(method)));
+    }
+    cells.push(Cell::Rules);
+    for method in OF_REQUESTS {
+        cells.extend([Cell::Requests(method), Cell::Idle(method)]);
     }
     cells
 }
@@ -82,6 +104,13 @@ impl Cell {
             Cell::Remote(method) => {
                 format!("{}, to another CPU: the CPU that forwards", name(method))
             }
+            Cell::Rules => format!("no steering, {RULES} rules of a firewall: forwarded"),
+            Cell::Requests(method) => {
+                format!("{}, a request and its reply: all CPUs", name(method))
+            }
+            Cell::Idle(method) => {
+                format!("{}, from a request to its reply, {FEW} a second: median", name(method))
+            }
         }
     }
 
@@ -93,14 +122,28 @@ impl Cell {
             flows: INLINE_FLOWS,
             length: INLINE_LENGTH,
             rate: 0.0,
-            frames: if quick { 100_000 } else { 700_000 },
+            frames: if quick { 100_000 } else { 400_000 },
             end: End::NextHost,
             nat: false,
+            rules: 0,
             busy: 0,
             queues: 1,
             beside: None,
         };
+        let requests = |method, rate| -> Result<Answered> {
+            let time = Duration::from_millis(if quick { 200 } else { 400 });
+            let load =
+                Requests { method, connections: CONNECTIONS, rate, work: Duration::ZERO, time };
+            load.measure()
+        };
         let forwarding = match *self {
+            Cell::Requests(method) => {
+                return Ok(Once { ns: requests(method, 0)?.cpu_ns, other_busy: 1.0 });
+            }
+            Cell::Idle(method) => {
+                return Ok(Once { ns: requests(method, FEW)?.p50, other_busy: 0.0 });
+            }
+            Cell::Rules => Forwarding { rules: RULES, ..plain },
             Cell::Inline { flows, length } => Forwarding { flows, length, ..plain },
             Cell::Beside => Forwarding { beside: Some(TARGET), ..plain },
             Cell::Ends(end) => Forwarding { end, ..plain },
@@ -125,14 +168,14 @@ impl Cell {
         let share = |cpu| (busy(cpu) / busy(SENDER).max(0.01)).min(1.0);
         let second = 1e9;
         Ok(match self {
-            Cell::Inline { .. } | Cell::Beside | Cell::Local(_) => {
+            Cell::Inline { .. } | Cell::Beside | Cell::Local(_) | Cell::Rules => {
                 Once { ns: second / result.forwarded, other_busy: share(TARGET) }
             }
             Cell::Ends(_) | Cell::Dropped(_) | Cell::Handed(_) | Cell::Half(_) => {
                 Once { ns: second / result.made, other_busy: share(TARGET) }
             }
             // If the sender is slower, the CPU is not busy all the time.
-            Cell::Remote(_) => {
+            Cell::Remote(_) | Cell::Requests(_) | Cell::Idle(_) => {
                 Once { ns: second * share(TARGET) / result.forwarded, other_busy: 1.0 }
             }
         })

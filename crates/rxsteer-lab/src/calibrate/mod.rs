@@ -10,6 +10,9 @@
 //!   CPU 0: make, receive, steer, hand over ─► CPU 1: entry ─► route ─► send           a method to CPU 1
 //! ```
 //!
+//! Requests and replies are measured as a whole: the time of all CPUs for one while they are all busy, and how long one takes while they
+//! are idle. Both hosts are on this machine, so it contains the client's work too.
+//!
 //! CPUs that share a core or a cache slow each other down. So the times are also measured while the other CPU is busy, and all are
 //! converted to those of a CPU alone.
 //!
@@ -25,8 +28,9 @@ use cells::{Cell, Once};
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
-pub use cells::{INLINE_FLOWS, INLINE_LENGTH};
+pub use cells::{CONNECTIONS, INLINE_FLOWS, INLINE_LENGTH, RULES};
 pub use scenario::{CostSet, METHODS, Steered};
+pub(crate) use scenario::{requests_set, rules_set};
 
 /// The result of a calibration.
 #[derive(Debug, Clone, Serialize)]

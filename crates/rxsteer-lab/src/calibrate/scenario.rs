@@ -1,7 +1,7 @@
 //! The costs, and the scenario that has them.
 
 use super::Time;
-use super::cells::{Cell, INLINE_FLOWS, INLINE_LENGTH, LONG, MANY, MORE};
+use super::cells::{Cell, INLINE_FLOWS, INLINE_LENGTH, LONG, MANY, MORE, OF_REQUESTS, RULES};
 use crate::experiment::{Machine, Method};
 use crate::forwarding::End;
 use rxsteer_sim::costs::{COSTS, default_costs};
@@ -71,6 +71,16 @@ impl CostSet {
             forward,
         }
     }
+}
+
+/// The cost set of a firewall with [`RULES`] rules.
+pub(crate) fn rules_set() -> String {
+    format!("{RULES}-rules")
+}
+
+/// The cost set of requests and replies under a method.
+pub(crate) fn requests_set(method: Method) -> String {
+    format!("requests-{}", method.simulated().0)
 }
 
 /// The time with this cell. All cells were measured.
@@ -205,6 +215,33 @@ pub(super) fn text(
             protocol(set.forward),
         );
     }
+    let walled = ns(Cell::Rules).max(inline);
+    let _ = write!(
+        sets,
+        "\n[cost_set.{}]  # no steering; the difference is that of {RULES} rules\nprotocol = {:.1}  # {}\n",
+        rules_set(),
+        protocol(walled - receive),
+        from(Cell::Rules)
+    );
+    // Others' costs have to be 0: these times contain everything.
+    let zero: String = COSTS
+        .iter()
+        .filter(|cost| !["service", "protocol", "wake_delay", "flow_cache"].contains(&cost.key))
+        .map(|cost| format!("{} = 0\n", cost.key))
+        .collect();
+    // While both CPUs are busy, the simulator slows both down, so the time of a CPU alone is the one to give.
+    let of_requests = |method| time(cells, times, Cell::Requests(method)).median_ns * speed;
+    for method in OF_REQUESTS {
+        let (all, idle) = (of_requests(method), time(cells, times, Cell::Idle(method)).median_ns);
+        let _ = write!(
+            sets,
+            "\n[cost_set.{}]  # requests and replies\nprotocol = {all:.1}  # {}\nwake_delay = {:.1}  # less that: {}\n{zero}",
+            requests_set(method),
+            from(Cell::Requests(method)),
+            (idle - all).max(0.0),
+            from(Cell::Idle(method)),
+        );
+    }
     let short = if quick { " A short run: these figures decide nothing." } else { "" };
     format!(
         "# The costs of packets on this machine: {}, {} CPUs, Linux {}.\n\
@@ -317,5 +354,15 @@ mod tests {
         for cost in &COSTS {
             assert!(text.contains(&format!("\n{} = ", cost.key)), "{}: {text}", cost.key);
         }
+        // Every row of a short validation can be predicted, requests among them.
+        let go_on = std::sync::atomic::AtomicBool::new(false);
+        let predictions = crate::validate::predict(&text, "x.toml", true, &go_on).unwrap().unwrap();
+        for of in &predictions {
+            assert!(of.predicted.rate > 0.0 && of.null.rate > 0.0, "{of:?}");
+        }
+        assert!(
+            predictions.iter().any(|of| of.predicted.p99 > of.predicted.p50),
+            "{predictions:?}"
+        );
     }
 }

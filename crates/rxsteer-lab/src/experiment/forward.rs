@@ -10,6 +10,9 @@ use crate::forwarding::{End, Forwarding, SENDER};
 
 pub(super) struct Forward;
 
+/// Frames of a measurement.
+const FRAMES: u64 = 300_000;
+
 const METRICS: &[Metric] = &[
     Metric::more("forwarded", "packets/s"),
     Metric::more("receiving CPU idle", "%"),
@@ -60,18 +63,18 @@ impl Experiment for Forward {
             .then_some("a bridge in user space translates no addresses")
     }
 
-    fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
+    fn measure(&self, method: &Method, load: &Load, _scale: Scale) -> Result<Sample> {
         let cpus: Vec<usize> = (0..online_cpus()).collect();
-        let frames = scale.pick(200_000, 1_000_000);
         let forwarding = Forwarding {
             method: *method,
             cpus: &cpus,
             flows: load.flows,
             length: 64,
             rate: 0.0,
-            frames,
+            frames: FRAMES,
             end: End::NextHost,
             nat: load.nat,
+            rules: 0,
             busy: load.busy,
             queues: load.queues,
             beside: None,
@@ -84,7 +87,7 @@ impl Experiment for Forward {
                 ("reordered", result.late as f64),
             ],
             checks: vec![
-                format!("{frames} frames of {} flows were made on CPU {SENDER}", load.flows),
+                format!("{FRAMES} frames of {} flows were made on CPU {SENDER}", load.flows),
                 "no packet was merged".to_owned(),
             ],
             cpus: result.cpus,

@@ -3,6 +3,7 @@
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
 use crate::clients::{SOCKPERF_BYTES, sockperf};
+use crate::cpu_use::Snapshot;
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
 use crate::rr_load::{RrLoad, request_response};
@@ -27,6 +28,9 @@ pub(super) enum Rr {
     Queues,
 }
 
+/// The time of a measurement. Many short ones in turn say more than a few long ones, since the machine is not equally fast all the time.
+const TIME: Duration = Duration::from_millis(700);
+
 /// Threads of the server of `rpc`, and what each request takes there.
 const RPC_THREADS: usize = 100;
 const RPC_WORK: Duration = Duration::from_micros(10);
@@ -34,18 +38,25 @@ const RPC_WORK: Duration = Duration::from_micros(10);
 /// Bytes of a packet with a request: IPv4, TCP without options, and the byte. A veth does not always count the Ethernet header.
 const SHORTEST: u64 = 20 + 20 + 1;
 
-/// The independent client that checks the transactions of one connection.
-const SECOND_CLIENT: &[&str] = &["sockperf"];
+/// An independent client that measures the transactions of one connection without steering, as methods of their own.
+const SECOND_CLIENT: &[&str] = &["sockperf", "taskset"];
+/// It runs on the CPU on which this load generator has both threads of one connection.
+const ON_SAME_CPU: &str = "none, sockperf on the same CPU";
+/// It runs where the scheduler puts it: mostly on two CPUs, of which each wakes the other for each message.
+const FREE: &str = "none, sockperf anywhere";
 
-/// Its transactions a second over the same link, beside ours.
-fn by_second_client(testbed: &Testbed, ours: f64) -> Result<String> {
+/// A measurement by the independent client.
+fn by_second_client(testbed: &Testbed, name: &str) -> Result<Sample> {
     let to = (testbed.receiver(), testbed.link().far.ipv4);
-    let report = sockperf(testbed.sender(), to, 2)?;
-    let theirs = report.replies as f64 / report.seconds;
-    Ok(format!(
-        "sockperf, {SOCKPERF_BYTES} bytes: {theirs:.0} transactions/s; this load generator: {ours:.0}, {:.2} of that",
-        ours / theirs
-    ))
+    let begin = Snapshot::now()?;
+    let report = sockperf(testbed.sender(), to, 1, (name == ON_SAME_CPU).then_some(0))?;
+    let cpus = begin.until(&Snapshot::now()?);
+    LabError::check(report.replies > 0, || "sockperf had no reply".to_owned())?;
+    Ok(Sample {
+        values: vec![("transactions", report.replies as f64 / report.seconds)],
+        checks: vec![format!("sockperf had replies, with messages of {SOCKPERF_BYTES} bytes")],
+        cpus,
+    })
 }
 
 /// Bytes that arrived at the server's interface.
@@ -127,7 +138,14 @@ impl Experiment for Rr {
             Method::Kernel("rps"),
             Method::Kernel("rfs+sparse"),
         ];
-        all[..scale.pick(4, all.len())].to_vec()
+        let second = matches!(self, Rr::Echo) && crate::missing(SECOND_CLIENT).is_none();
+        let second = if second { &[Method::Own(ON_SAME_CPU), Method::Own(FREE)][..] } else { &[] };
+        scale.pick(all[..4].to_vec(), [&all[..], second].concat())
+    }
+
+    fn excluded(&self, method: &Method, load: &Load) -> Option<&'static str> {
+        let is_second = matches!(method, Method::Own(_));
+        (is_second && load.flows != 1).then_some("one connection: sockperf has one here")
     }
 
     /// In an open loop the schedule fixes the transactions, so methods are compared by a latency.
@@ -147,10 +165,13 @@ impl Experiment for Rr {
         needs.map(|needs| Skipped { what, needs }).into_iter().collect()
     }
 
-    fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
+    fn measure(&self, method: &Method, load: &Load, _scale: Scale) -> Result<Sample> {
         let testbed =
             Testbed::hosts(LinkOptions { queues: load.queues, ..LinkOptions::default() })?;
         let applied = method.apply(&testbed, &["in0"])?;
+        if let Method::Own(name) = method {
+            return by_second_client(&testbed, name);
+        }
         let (work, server_threads) = match self {
             Rr::Rpc => (RPC_WORK, RPC_THREADS),
             Rr::Echo | Rr::Queues => (Duration::ZERO, 0),
@@ -160,19 +181,13 @@ impl Experiment for Rr {
             rate: load.rate,
             work,
             server_threads,
-            time: scale.pick(Duration::from_millis(700), Duration::from_secs(3)),
+            time: TIME,
         };
         let before = received(&testbed)?;
         let to = (testbed.receiver(), testbed.link().far.ipv4);
         let report = request_response(Some(testbed.sender()), Some(to), &asked)?;
         let bytes = received(&testbed)? - before;
         let transactions = report.replies as f64 / report.took.as_secs_f64();
-        let second = match (self, method, load.flows) {
-            (Rr::Echo, Method::None, 1) if crate::missing(SECOND_CLIENT).is_none() => {
-                Some(by_second_client(&testbed, transactions)?)
-            }
-            _ => None,
-        };
         applied.end()?;
         LabError::check(bytes >= SHORTEST * report.requests, || {
             format!("{bytes} bytes arrived, too few for {} requests", report.requests)
@@ -190,7 +205,7 @@ impl Experiment for Rr {
                 ("max", report.latency.max() as f64 / 1000.0),
                 ("standard deviation", report.latency.stdev() / 1000.0),
             ],
-            checks: [
+            checks: vec![
                 format!("{} connections had replies", report.answered),
                 format!(
                     "{} requests sent, {} served, {} replies",
@@ -198,10 +213,7 @@ impl Experiment for Rr {
                 ),
                 format!("{bytes} bytes arrived at the server's interface"),
                 format!("the client's threads ended on CPUs {:?}", report.client_cpus),
-            ]
-            .into_iter()
-            .chain(second)
-            .collect(),
+            ],
             cpus,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::figures::{Against, Figure, against};
 use super::{CpuUse, Experiment, Load, Machine, Method, Metric, Published, Sample, Scale};
+use crate::cards::chosen_cards;
 use crate::error::Result;
 use crate::rounds::{Rounds, Series, interleaved};
 use rxsteer_sim::compare::holm;
@@ -30,6 +31,8 @@ pub struct Report {
     pub partial: bool,
     /// The machine.
     pub machine: Machine,
+    /// The interface that is steered and its peer, if they are interfaces of this machine and no veth pair.
+    pub interfaces: Option<[String; 2]>,
     /// Rounds that were begun.
     pub rounds: usize,
     /// Steal time while it ran, in percent of all CPUs.
@@ -107,7 +110,9 @@ pub fn run(
     let mut measured = Vec::new();
     for load in experiment.loads(scale) {
         for method in experiment.methods(scale) {
-            match experiment.excluded(&method, &load) {
+            let of_cards = (load.queues > 1 && chosen_cards().is_some())
+                .then_some("veth pairs: interfaces of this machine keep their queues");
+            match of_cards.or_else(|| experiment.excluded(&method, &load)) {
                 Some(why) => skipped.push(Skipped {
                     what: format!("{} with {}", String::from(method), load.name),
                     needs: why.to_owned(),
@@ -143,6 +148,7 @@ pub fn run(
         quick: scale.quick,
         partial,
         machine: Machine::here(),
+        interfaces: chosen_cards().map(|cards| [cards.steered.clone(), cards.peer.clone()]),
         rounds: begun,
         steal_percent: (10.0 * steal_percent).round() / 10.0,
         published: super::published::beside(about.name, &rows),

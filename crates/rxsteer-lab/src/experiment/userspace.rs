@@ -1,10 +1,12 @@
-//! The same frames into two threads of an application: rxsteer's userspace path beside fanout of packet sockets and a channel per worker.
+//! The same frames into two threads of an application: rxsteer's userspace path beside fanout of packet sockets, a channel
+//! per worker and DPDK.
 //!
 //! The sender makes frames on CPU 0 as fast as they are taken, so what is left for the two threads is about one and a half CPUs on a
 //! machine with two. Each packet takes 1 µs.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
 use crate::cpu_use::Snapshot;
+use crate::dpdk;
 use crate::error::{LabError, Result};
 use crate::live::{LiveFrames, Pass, Traffic};
 use crate::receiving::Receiving;
@@ -15,6 +17,9 @@ use std::time::Duration;
 
 pub(super) struct Userspace;
 
+/// Frames of a measurement.
+const FRAMES: u64 = 200_000;
+
 const METRICS: &[Metric] =
     &[Metric::more("packets done", "1/s"), Metric::more("share of the lesser thread", "%")];
 
@@ -24,13 +29,15 @@ const ROLLOVER: &str = "AF_PACKET fanout rollover";
 const CHANNELS: &str = "a channel per worker";
 const RPS: &str = "rxsteer rps";
 const SPARSE: &str = "rxsteer sparse";
+const DPDK_DISTRIBUTOR: &str = "DPDK distributor";
+const DPDK_RING: &str = "DPDK ring per worker";
 const TWO: &str = "2 flows that fanout hash puts on one thread, 1 µs";
 
 impl Experiment for Userspace {
     fn about(&self) -> About {
         About {
             name: "userspace",
-            about: "The same frames into two threads that work 1 µs for each packet: rxsteer's userspace path, AF_PACKET fanout, channels",
+            about: "The same frames into two threads that work 1 µs for each packet: rxsteer's userspace path, AF_PACKET fanout, channels, DPDK",
             source: "packet(7), PACKET_FANOUT",
             metrics: METRICS,
         }
@@ -47,20 +54,20 @@ impl Experiment for Userspace {
 
     fn methods(&self, _scale: Scale) -> Vec<Method> {
         let own = [HASH, CPU, ROLLOVER, CHANNELS, RPS, SPARSE].map(Method::Own);
-        [&own[..], &[Method::OwnAgain(HASH)]].concat()
+        let dpdk = [DPDK_DISTRIBUTOR, DPDK_RING].map(Method::Own);
+        let dpdk = if dpdk::lacks().is_none() { &dpdk[..] } else { &[] };
+        [&own[..], dpdk, &[Method::OwnAgain(HASH)]].concat()
     }
 
     fn not_measured(&self, _scale: Scale) -> Vec<Skipped> {
-        vec![Skipped {
-            what: "DPDK's distributor and ring".to_owned(),
-            needs: "it is not built: a program of its own that links DPDK".to_owned(),
-        }]
+        let what = "DPDK's distributor and ring".to_owned();
+        dpdk::lacks().map(|needs| Skipped { what, needs }).into_iter().collect()
     }
 
-    fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
+    fn measure(&self, method: &Method, load: &Load, _scale: Scale) -> Result<Sample> {
         let testbed = Testbed::hosts(LinkOptions::default())?;
         let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
-        let frames = scale.pick(150_000, 500_000);
+        let frames = FRAMES;
         let of = Receiving { testbed: &testbed, frames, work: Duration::from_micros(1) };
         let traffic = if load.name == TWO {
             of.two_flows_on_one_thread()?
@@ -72,14 +79,22 @@ impl Experiment for Userspace {
             return Err(LabError::Load { why: "it has methods of its own".to_owned() });
         };
         let begin = Snapshot::now()?;
-        let (rate, done) = of.working(&source, |seen, end| match name {
-            CPU => of.fanout(FanoutBy::Cpu, seen, end),
-            ROLLOVER => of.fanout(FanoutBy::Rollover, seen, end),
-            CHANNELS => of.channels(seen, end),
-            RPS => of.rxsteer(&Policy::Rps, "0-1", of.work, seen, end),
-            SPARSE => of.rxsteer(&Policy::Sparse(Slots::default()), "0-1", of.work, seen, end),
-            _ => of.fanout(FanoutBy::Hash, seen, end),
-        })?;
+        let dpdk = match name {
+            DPDK_DISTRIBUTOR => Some(of.dpdk(&source, "distributor")?),
+            DPDK_RING => Some(of.dpdk(&source, "ring")?),
+            _ => None,
+        };
+        let with_threads = || {
+            of.working(&source, |seen, end| match name {
+                CPU => of.fanout(FanoutBy::Cpu, seen, end),
+                ROLLOVER => of.fanout(FanoutBy::Rollover, seen, end),
+                CHANNELS => of.channels(seen, end),
+                RPS => of.rxsteer(&Policy::Rps, "0-1", of.work, seen, end),
+                SPARSE => of.rxsteer(&Policy::Sparse(Slots::default()), "0-1", of.work, seen, end),
+                _ => of.fanout(FanoutBy::Hash, seen, end),
+            })
+        };
+        let (rate, done) = dpdk.map_or_else(with_threads, Ok)?;
         let cpus = begin.until(&Snapshot::now()?);
         let all: u64 = done.iter().sum();
         let made: u64 = source.sent()?.iter().sum();

@@ -121,7 +121,7 @@ fn sockperf_over_tcp() {
     };
     let (testbed, steering) = steered(false);
     let server = (testbed.receiver(), testbed.link().far.ipv4);
-    let report = clients::sockperf(testbed.sender(), server, 1).unwrap();
+    let report = clients::sockperf(testbed.sender(), server, 1, None).unwrap();
     assert!(report.replies > 0 && report.seconds > 0.0, "{report:?}");
     accounted(steering);
 }

@@ -1,0 +1,222 @@
+//! How far predictions are off, beside how far the null model is.
+
+use super::{Expected, Figure, Load, Row};
+use serde::Serialize;
+
+/// With fewer rounds there is no verdict, as for experiments.
+const FEWEST_ROUNDS: usize = 6;
+/// Above this share of steal time (percent) there is none either.
+const MOST_STEAL: f64 = 5.0;
+/// If the interval of a reference has ends with a larger ratio than this, the machine is too noisy for a verdict.
+const MOST_NOISE: f64 = 1.25;
+
+/// Errors without their signs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Errors {
+    /// Their mean.
+    pub mean: f64,
+    /// The worst.
+    pub worst: f64,
+    /// Rows with an error of at most a quarter.
+    pub within_quarter: usize,
+    /// Of the pairs of methods whose measured intervals under the same load do not overlap, those in the right order.
+    pub right_order: usize,
+}
+
+/// The errors of one figure over all rows that have it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Score {
+    /// What is predicted: throughput, p50 or p99.
+    pub what: &'static str,
+    /// Whether the predictions are those for the speed that the machine had while it was measured.
+    pub adjusted: bool,
+    /// Rows.
+    pub rows: usize,
+    /// The simulator's errors.
+    pub simulator: Errors,
+    /// The null model's.
+    pub null: Errors,
+    /// Rows in which the simulator is nearer than the null model by more than a hundredth of the figure.
+    pub nearer: usize,
+    /// Rows in which the null model is.
+    pub farther: usize,
+    /// Pairs of methods whose measured intervals under the same load do not overlap.
+    pub pairs: usize,
+}
+
+/// A figure of a row: how it is called, which one it is of what is expected, and of what was measured.
+type Of = (&'static str, fn(&Expected) -> Option<f64>, fn(&Row) -> Option<Figure>);
+
+const FIGURES: [Of; 3] = [
+    ("throughput", |of| Some(of.rate), |row| row.measured.rate.filter(|_| !is_fixed(row))),
+    ("p50", |of| of.p50, |row| row.measured.p50),
+    ("p99", |of| of.p99, |row| row.measured.p99),
+];
+
+/// Whether the schedule fixes how many requests there are, so that the rate is no prediction.
+fn is_fixed(row: &Row) -> bool {
+    matches!(&row.prediction.load, Load::Requests(load) if load.rate > 0)
+}
+
+/// The scores of predictions, and of adjusted ones.
+pub(super) fn scores(rows: &[Row]) -> Vec<Score> {
+    let mut scores = Vec::new();
+    for adjusted in [false, true] {
+        scores.extend(FIGURES.iter().filter_map(|figure| score(rows, figure, adjusted)));
+    }
+    scores
+}
+
+fn score(rows: &[Row], (what, expected, measured): &Of, adjusted: bool) -> Option<Score> {
+    // Rows that have the figure: the row, simulator, null model, measured.
+    let all: Vec<(&Row, f64, f64, Figure)> = rows
+        .iter()
+        .filter_map(|row| {
+            let (simulator, null) = if adjusted {
+                (&row.adjusted, &row.adjusted_null)
+            } else {
+                (&row.prediction.predicted, &row.prediction.null)
+            };
+            Some((row, expected(simulator)?, expected(null)?, measured(row)?))
+        })
+        .collect();
+    if all.is_empty() {
+        return None;
+    }
+    let mut pairs = Vec::new();
+    for a in &all {
+        for b in &all {
+            if a.0.prediction.load == b.0.prediction.load && a.3.high < b.3.low {
+                pairs.push((a, b));
+            }
+        }
+    }
+    let error = |of: f64, figure: &Figure| (of / figure.median - 1.0).abs();
+    let errors = |of: fn(&(&Row, f64, f64, Figure)) -> f64| {
+        let each = || all.iter().map(|row| error(of(row), &row.3));
+        Errors {
+            mean: each().sum::<f64>() / all.len() as f64,
+            worst: each().fold(0.0, f64::max),
+            within_quarter: each().filter(|error| *error <= 0.25).count(),
+            right_order: pairs.iter().filter(|(a, b)| of(a) < of(b)).count(),
+        }
+    };
+    let nearer = |sign: f64| {
+        let by = |row: &&(&Row, f64, f64, Figure)| {
+            sign * (error(row.2, &row.3) - error(row.1, &row.3)) > 0.01
+        };
+        all.iter().filter(by).count()
+    };
+    Some(Score {
+        what,
+        adjusted,
+        rows: all.len(),
+        simulator: errors(|row| row.1),
+        null: errors(|row| row.2),
+        nearer: nearer(1.0),
+        farther: nearer(-1.0),
+        pairs: pairs.len(),
+    })
+}
+
+/// Why the figures allow no verdict, if they allow none.
+pub(super) fn no_verdict(
+    quick: bool,
+    partial: bool,
+    rounds: usize,
+    steal_percent: f64,
+    references: &[Option<Figure>; 2],
+) -> Option<String> {
+    if partial {
+        return Some("it was interrupted".to_owned());
+    }
+    if quick || rounds < FEWEST_ROUNDS {
+        return Some(format!("{rounds} rounds are too few; a verdict takes {FEWEST_ROUNDS}"));
+    }
+    if steal_percent > MOST_STEAL {
+        return Some(format!(
+            "the hypervisor took {steal_percent:.1} % of the CPUs' time, more than {MOST_STEAL} %"
+        ));
+    }
+    for (name, reference) in ["forwarding", "requests"].iter().zip(references) {
+        let Some(figure) = reference else {
+            return Some(format!("the reference of {name} has no figure"));
+        };
+        let noise = figure.high / figure.low;
+        if noise > MOST_NOISE {
+            return Some(format!(
+                "the reference of {name} spread by a factor of {noise:.2} over the rounds (its 95 % interval), more than {MOST_NOISE}"
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Calls, Frames, Measured, Method, Prediction};
+    use super::*;
+
+    fn expected(rate: f64) -> Expected {
+        Expected { rate, p50: None, p99: None }
+    }
+
+    fn row(method: Method, predicted: f64, null: f64, measured: [f64; 2]) -> Row {
+        Row {
+            prediction: Prediction {
+                method,
+                load: Load::Forward(Frames::CALIBRATED),
+                predicted: expected(predicted),
+                null: expected(null),
+            },
+            adjusted: expected(0.9 * predicted),
+            adjusted_null: expected(0.9 * null),
+            measured: Measured { rate: Figure::of(&measured, "1/s"), ..Measured::default() },
+        }
+    }
+
+    #[test]
+    fn errors_are_without_sign_and_order_counts_distinct_pairs_only() {
+        let rows = [
+            row(Method::None, 110.0, 100.0, [99.0, 101.0]),
+            row(Method::KernelRps, 150.0, 100.0, [199.0, 201.0]),
+            // Overlaps with the one before.
+            row(Method::Kernel("rps"), 100.0, 100.0, [190.0, 210.0]),
+        ];
+        let scores = scores(&rows);
+        let [first, adjusted] = scores[..] else { panic!("{scores:?}") };
+        let Errors { mean, worst, within_quarter, right_order } = first.simulator;
+        assert!((mean - (0.1 + 0.25 + 0.5) / 3.0).abs() < 1e-9, "{first:?}");
+        assert!((worst - 0.5).abs() < 1e-9, "{first:?}");
+        // RPS is predicted above no steering, rxsteer is not.
+        assert_eq!((within_quarter, right_order, first.pairs), (2, 1, 2));
+        // The null model says that all are equal, which is no order.
+        assert_eq!(first.null.right_order, 0);
+        // It is right about no steering, as wrong about rxsteer, and wrong about RPS.
+        assert_eq!((first.nearer, first.farther), (1, 1));
+        // 99 instead of 110 beside 100.
+        assert!(adjusted.adjusted && adjusted.simulator.mean > mean, "{adjusted:?}");
+    }
+
+    #[test]
+    fn rate_of_an_open_loop_is_no_prediction() {
+        let mut open = row(Method::None, 1000.0, 1000.0, [999.0, 1001.0]);
+        open.prediction.load = Load::Requests(Calls { rate: 1000, ..Calls::CALIBRATED });
+        assert_eq!(scores(&[open]), []);
+    }
+
+    #[test]
+    fn noisy_short_or_interrupted_runs_have_no_verdict() {
+        let figure = |low, high| Figure::of(&[low, high], "1/s");
+        let calm = [figure(100.0, 101.0), figure(10.0, 10.0)];
+        let why = |partial, rounds, steal, references: &[Option<Figure>; 2]| {
+            no_verdict(false, partial, rounds, steal, references).unwrap_or_default()
+        };
+        assert_eq!(why(false, 6, 1.0, &calm), "");
+        assert!(why(true, 6, 1.0, &calm).contains("interrupted"));
+        assert!(why(false, 5, 1.0, &calm).contains("too few"));
+        assert!(why(false, 6, 9.0, &calm).contains("hypervisor"));
+        assert!(why(false, 6, 1.0, &[figure(100.0, 130.0), calm[1]]).contains("of forwarding"));
+        assert!(why(false, 6, 1.0, &[calm[0], None]).contains("of requests has no figure"));
+    }
+}

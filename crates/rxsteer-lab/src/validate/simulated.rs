@@ -1,0 +1,284 @@
+//! What the simulator says about a load, with calibrated costs, and what the null model says.
+
+use super::{Calls, Expected, Frames, LabError, Load, Method, Result, Speeds, requests_set};
+use crate::calibrate::{RULES, rules_set};
+use rxsteer_sim::result::CpuResult;
+use rxsteer_sim::seeds::{Plan, run_seeds};
+use rxsteer_sim::{RunResult, Scenario};
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+
+/// A calibrated scenario at a speed of the machine.
+pub(super) struct Model<'a> {
+    text: &'a str,
+    name: &'a str,
+    speeds: Speeds,
+    quick: bool,
+    stop: &'a AtomicBool,
+    /// Without a cost set.
+    base: Scenario,
+}
+
+impl<'a> Model<'a> {
+    pub(super) fn new(
+        text: &'a str,
+        name: &'a str,
+        speeds: Speeds,
+        quick: bool,
+        stop: &'a AtomicBool,
+    ) -> Result<Model<'a>> {
+        let base = read(text, name, &[])?;
+        Ok(Model { text, name, speeds, quick, stop, base })
+    }
+
+    fn read(&self, sets: &[(&str, String)]) -> Result<Scenario> {
+        read(self.text, self.name, sets)
+    }
+
+    /// The costs of a cost set.
+    fn costs(&self, set: &str) -> Result<rxsteer_sim::scenario::Costs> {
+        Ok(self.read(&[("costs.set", set.to_owned())])?.costs)
+    }
+
+    /// Nanoseconds that a firewall's rules take.
+    fn rules_ns(&self, rules: u32) -> Result<f64> {
+        if rules == 0 {
+            return Ok(0.0);
+        }
+        let more = self.costs(&rules_set())?.protocol - self.base.costs.protocol;
+        Ok(more / f64::from(RULES) * f64::from(rules))
+    }
+
+    /// Packets a second that one CPU forwards without steering.
+    pub(super) fn capacity(&self) -> Result<f64> {
+        self.alone(&Frames::CALIBRATED)
+    }
+
+    fn alone(&self, load: &Frames) -> Result<f64> {
+        let costs = &self.base.costs;
+        let ns = costs.receive
+            + costs.protocol
+            + costs.transmit
+            + costs.protocol_byte * f64::from(load.length)
+            + self.rules_ns(load.rules)?;
+        Ok(self.speeds.forwarding * 1e9 / ns)
+    }
+
+    /// What a request takes of all CPUs while the others work too, without steering.
+    fn request_ns(&self) -> Result<f64> {
+        Ok(self.costs(&requests_set(Method::None))?.protocol / self.base.smt_speed)
+    }
+
+    /// Requests a second that all CPUs answer without steering.
+    pub(super) fn calls(&self) -> Result<f64> {
+        let cpus = self.base.cpus.len() as f64;
+        Ok(self.speeds.requests * cpus * 1e9 / self.request_ns()?)
+    }
+
+    /// The null model. Packets: the offered rate, up to what one CPU forwards without steering. Requests: what all CPUs answer without
+    /// steering; each waits for all others, or for none in an open loop.
+    pub(super) fn null(&self, load: &Load) -> Result<Expected> {
+        match load {
+            Load::Forward(load) => {
+                let alone = self.alone(load)?;
+                let rate = if load.rate > 0.0 { load.rate.min(alone) } else { alone };
+                Ok(Expected { rate, p50: None, p99: None })
+            }
+            Load::Requests(load) => {
+                let work = load.work().as_nanos() as f64;
+                let ns = self.request_ns()? / self.speeds.requests + work;
+                if load.rate > 0 {
+                    let idle = self.costs(&requests_set(Method::None))?;
+                    let us = (idle.protocol + idle.wake_delay + work) / 1e3;
+                    let rate = f64::from(load.rate);
+                    return Ok(Expected { rate, p50: Some(us), p99: Some(us) });
+                }
+                let rate = self.base.cpus.len() as f64 * 1e9 / ns;
+                let us = f64::from(load.connections) / rate * 1e6;
+                Ok(Expected { rate, p50: Some(us), p99: Some(us) })
+            }
+        }
+    }
+
+    /// The simulator. `None` if it was interrupted.
+    pub(super) fn expect(&self, method: Method, load: &Load) -> Result<Option<Expected>> {
+        match load {
+            Load::Forward(load) => self.forward(method, load),
+            Load::Requests(load) => self.requests(method, load),
+        }
+    }
+
+    fn forward(&self, method: Method, load: &Frames) -> Result<Option<Expected>> {
+        let (set, policy) = method.simulated();
+        let rules = self.rules_ns(load.rules)?;
+        let simulate = |rate: f64| -> Result<Option<Simulated>> {
+            let mut sets = vec![
+                ("machine.speed", self.speeds.forwarding.to_string()),
+                ("steering.policy", policy.to_owned()),
+                ("steering.cpus", format!("\"{}-1\"", load.first_cpu)),
+                ("traffic.transit.flows", load.flows.to_string()),
+                ("traffic.transit.frame_bytes", load.length.to_string()),
+                ("traffic.transit.rate", format!("{rate:.0}")),
+                ("duration", if self.quick { "40ms" } else { "120ms" }.to_owned()),
+                ("warm_up", if self.quick { "10ms" } else { "20ms" }.to_owned()),
+            ];
+            let key = format!("cost_set.{set}.protocol");
+            let mut all: Vec<(&str, String)> = Vec::new();
+            if policy == "none" {
+                all.push(("costs.protocol", (self.base.costs.protocol + rules).to_string()));
+            } else {
+                sets.push(("costs.set", set.to_owned()));
+                let protocol = self.costs(set)?.protocol + rules;
+                all.push((&key, protocol.to_string()));
+            }
+            all.extend(sets);
+            self.run(&all)
+        };
+        // More than any method forwards, if frames are made as fast as they are taken.
+        let rate = if load.rate > 0.0 { load.rate } else { 4.0 * self.capacity()? };
+        let rate = closed_loop(rate, simulate)?;
+        Ok(rate.map(|rate| Expected { rate, p50: None, p99: None }))
+    }
+
+    /// Requests are threads that work so long for each. What a method takes more than no steering is protocol work on the CPU to which
+    /// it steers. On a veth the CPU that sends also receives, so each CPU has a queue.
+    ///
+    /// In an open loop a latency is the simulated one and what a reply took longer than its CPU time while the CPUs were idle.
+    fn requests(&self, method: Method, load: &Calls) -> Result<Option<Expected>> {
+        let (_, policy) = method.simulated();
+        let plain = self.costs(&requests_set(Method::None))?.protocol;
+        let set = requests_set(method);
+        let of_method = self.costs(&set)?;
+        // Work in user space is as slow beside another CPU as on an idle machine: it has no memory traffic.
+        let work = load.work().as_nanos() as f64 * self.base.smt_speed * self.speeds.requests;
+        let service = plain + work;
+        let flows = load.connections;
+        let cpus = self.base.cpus.len();
+        let traffic = if load.rate > 0 {
+            format!(
+                "kind = \"constant\", poisson = false, rate = {}, application = {service:.1}",
+                load.rate
+            )
+        } else {
+            format!("kind = \"requests\", threads = {flows}, service = {service:.1}")
+        };
+        let protocol = format!("cost_set.{set}.protocol");
+        let delay = format!("cost_set.{set}.wake_delay");
+        let sets: Vec<(&str, String)> = vec![
+            (&protocol, (of_method.protocol - plain).max(0.0).to_string()),
+            (&delay, "0".to_owned()),
+            ("costs.set", set.clone()),
+            ("machine.speed", self.speeds.requests.to_string()),
+            ("steering.policy", policy.to_owned()),
+            ("scheduler.placement", "pinned".to_owned()),
+            ("wire.delay", "0".to_owned()),
+            ("wire.switch", "0".to_owned()),
+            (
+                "nic",
+                format!(
+                    "[{{ name = \"in\", rate = \"100Gbit\", queues = {cpus}, irq_cpus = \"0-{}\", moderation = \"0\" }}]",
+                    cpus - 1
+                ),
+            ),
+            ("traffic", format!("[{{ name = \"requests\", flows = {flows}, {traffic} }}]")),
+            ("duration", if self.quick { "60ms" } else { "220ms" }.to_owned()),
+            ("warm_up", "20ms".to_owned()),
+        ];
+        let idle = if load.rate > 0 { of_method.wake_delay / 1e3 } else { 0.0 };
+        Ok(self.run(&sets)?.map(|of| Expected {
+            rate: of.forwarded,
+            p50: Some(of.p50 / 1e3 + idle),
+            p99: Some(of.p99 / 1e3 + idle),
+        }))
+    }
+
+    fn run(&self, sets: &[(&str, String)]) -> Result<Option<Simulated>> {
+        let scenario = self.read(sets)?;
+        // The hash of a flow depends on the seed; few flows spread over the CPUs by chance.
+        let seeds = if self.quick { 1 } else { 3 };
+        let plan = Plan { first_seed: 1, seeds, threads: NonZeroUsize::MIN };
+        let runs = run_seeds(&scenario, plan, &|| {}, self.stop).map_err(|why| {
+            LabError::Scenario { why: format!("the simulator refuses it: {why}") }
+        })?;
+        Ok((!runs.stopped).then(|| Simulated::of(&runs.cells[0])))
+    }
+}
+
+fn read(text: &str, name: &str, sets: &[(&str, String)]) -> Result<Scenario> {
+    let sets: Vec<_> =
+        sets.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect();
+    rxsteer_sim::file::read(text, name, &sets)
+        .map_err(|why| LabError::Scenario { why: why.to_string() })
+}
+
+/// What the simulator says, as means over seeds.
+#[derive(Debug, Clone, Copy)]
+struct Simulated {
+    /// Packets or requests a second.
+    forwarded: f64,
+    /// The share of the time in which CPU 0 is busy.
+    busy: f64,
+    /// Latencies in nanoseconds.
+    p50: f64,
+    p99: f64,
+}
+
+impl Simulated {
+    fn of(runs: &[RunResult]) -> Simulated {
+        let mean =
+            |of: fn(&RunResult) -> f64| runs.iter().map(of).sum::<f64>() / runs.len().max(1) as f64;
+        Simulated {
+            forwarded: mean(|run| {
+                let packets = run.traffic.first().map_or(0, |traffic| traffic.packets);
+                packets as f64 * 1e9 / run.measured_ns as f64
+            }),
+            busy: mean(|run| run.cpus.first().map_or(1.0, CpuResult::busy)),
+            p50: mean(|run| run.traffic.first().map_or(0.0, |traffic| traffic.latency.p50 as f64)),
+            p99: mean(|run| run.traffic.first().map_or(0.0, |traffic| traffic.latency.p99 as f64)),
+        }
+    }
+}
+
+/// Forwarded packets a second when a source on CPU 0 offers `rate`, but has only the time that CPU 0 is not busy with packets: it
+/// makes no more than CPU 0 can receive. `None` if it was interrupted.
+fn closed_loop(
+    rate: f64,
+    simulate: impl Fn(f64) -> Result<Option<Simulated>>,
+) -> Result<Option<f64>> {
+    /// Busier than that, CPU 0 has no time to make more frames.
+    const FULL: f64 = 0.99;
+    let Some(offered) = simulate(rate)? else { return Ok(None) };
+    if offered.busy < FULL {
+        return Ok(Some(offered.forwarded));
+    }
+    // The highest rate with which it is not full, to a hundredth.
+    let (mut low, mut high, mut forwarded) = (0.0, rate, 0.0);
+    while high - low > 0.01 * high {
+        let middle = f64::midpoint(low, high);
+        let Some(tried) = simulate(middle)? else { return Ok(None) };
+        if tried.busy < FULL {
+            (low, forwarded) = (middle, tried.forwarded);
+        } else {
+            high = middle;
+        }
+    }
+    Ok(Some(forwarded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_makes_no_more_than_its_cpu_has_time_for() {
+        // A CPU that is full at 1000 packets a second, behind which half of them are lost.
+        let simulate = |rate: f64| {
+            let busy = (rate / 1000.0).min(1.0);
+            Ok(Some(Simulated { forwarded: rate / 2.0, busy, p50: 0.0, p99: 0.0 }))
+        };
+        assert_eq!(closed_loop(800.0, simulate).unwrap(), Some(400.0));
+        let full = closed_loop(4000.0, simulate).unwrap().unwrap();
+        assert!((480.0..=495.0).contains(&full), "{full}");
+        assert_eq!(closed_loop(800.0, |_| Ok(None)).unwrap(), None);
+    }
+}
