@@ -11,6 +11,7 @@ use crate::receiving::Receiving;
 use crate::testbed::{LinkOptions, Testbed};
 use rxsteer_core::{Policy, Slots};
 use rxsteer_io::packet::FanoutBy;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(super) struct Userspace;
@@ -61,7 +62,9 @@ impl Experiment for Userspace {
         let testbed = Testbed::hosts(LinkOptions::default())?;
         let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
         let frames = scale.pick(150_000, 500_000);
-        let of = Receiving { testbed: &testbed, frames, work: Duration::from_micros(1) };
+        let held = AtomicBool::new(false);
+        let work = Duration::from_micros(1);
+        let of = Receiving { testbed: &testbed, frames, work, held: &held };
         let traffic = if load.name == TWO {
             of.two_flows_on_one_thread()?
         } else {
