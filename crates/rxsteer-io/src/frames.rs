@@ -15,6 +15,15 @@ const PACKET_TYPE: usize = 10;
 const TP_STATUS_GSO_TCP: u32 = 1 << 8;
 const VLAN_TAG: usize = 4;
 const ADDRESSES: usize = 12;
+/// Bytes of what the kernel writes before each frame where it was asked for ([`crate::packet::RingOptions::send_header`]):
+/// `struct virtio_net_hdr`, which says of a frame what a device has to do before it is on a wire. [`crate::ListSender`]
+/// takes it.
+pub const SEND_HEADER: usize = 10;
+/// In it: the flag that the checksum is to be filled in, and where its fields are.
+const NEEDS_CHECKSUM: u8 = 1;
+const HEADERS_LEN: usize = 2;
+const CHECKSUM_START: usize = 6;
+
 /// What is known of a frame in a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -41,6 +50,8 @@ pub struct RingFrame {
     pub outgoing: bool,
     /// A VLAN tag was taken out of it that could not be put back: its tag control information.
     pub vlan_lost: Option<u16>,
+    /// Whether the [`SEND_HEADER`] bytes before it say how it is to be sent.
+    pub has_send_header: bool,
 }
 
 /// A block that the kernel has handed over. It goes back when this and all that is [`Lent`] of it are dropped.
@@ -51,12 +62,14 @@ pub struct RingBlock {
     next: usize,
     left: u32,
     used: u32,
+    has_send_header: bool,
 }
 
 impl RingBlock {
-    pub(crate) fn new(held: Arc<Held>) -> RingBlock {
+    pub(crate) fn new(held: Arc<Held>, has_send_header: bool) -> RingBlock {
         let header = held.header();
         RingBlock {
+            has_send_header,
             next: header.offset_to_first_pkt as usize,
             left: header.num_pkts,
             used: header.blk_len,
@@ -121,14 +134,16 @@ impl RingBlock {
             merged: header.tp_status & TP_STATUS_GSO_TCP != 0,
             outgoing: packet_type == libc::PACKET_OUTGOING,
             vlan_lost: None,
+            has_send_header: self.has_send_header,
         };
         let beyond = u64::from(frame.offset) + u64::from(frame.len) > len as u64;
-        if beyond || usize::from(header.tp_mac) < BEFORE_FREE {
+        let before = BEFORE_FREE + if self.has_send_header { SEND_HEADER } else { 0 };
+        if beyond || usize::from(header.tp_mac) < before {
             self.left = 0;
             return None;
         }
         if header.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
-            let has_room = usize::from(header.tp_mac) >= BEFORE_FREE + VLAN_TAG;
+            let has_room = usize::from(header.tp_mac) >= before + VLAN_TAG;
             if has_room && frame.len as usize >= ADDRESSES {
                 put_back_tag(start, &mut frame, &header);
             } else {
@@ -152,10 +167,39 @@ fn put_back_tag(block: NonNull<u8>, frame: &mut RingFrame, header: &tpacket3_hdr
     frame.len += VLAN_TAG as u32;
     frame.wire_len += VLAN_TAG as u32;
     let new = frame.offset as usize;
+    if frame.has_send_header {
+        move_send_header(block, old, new);
+    }
     // SAFETY: the caller has checked that both places lie in the block, between the frame's address and its end. No
     // reference to them exists: the frame has not been returned yet, and the bytes before it are of no frame.
     unsafe {
         std::ptr::copy(block.add(old).as_ptr(), block.add(new).as_ptr(), ADDRESSES);
         std::ptr::copy_nonoverlapping(tag.as_ptr(), block.add(new + ADDRESSES).as_ptr(), VLAN_TAG);
+    }
+}
+
+/// Moves the header that is before the frame at `old` to before the place `new`, where the frame has a VLAN tag more.
+fn move_send_header(block: NonNull<u8>, old: usize, new: usize) {
+    let mut header = [0; SEND_HEADER];
+    // SAFETY: the caller has checked that the header before both places lies in the block, behind the frame's address.
+    unsafe {
+        let from = block.add(old - SEND_HEADER).as_ptr();
+        std::ptr::copy_nonoverlapping(from, header.as_mut_ptr(), SEND_HEADER);
+    }
+    let longer = |header: &mut [u8; SEND_HEADER], at: usize| {
+        let value = u16::from_ne_bytes([header[at], header[at + 1]]);
+        let value = value.saturating_add(VLAN_TAG as u16);
+        header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+    };
+    if header[0] & NEEDS_CHECKSUM != 0 {
+        longer(&mut header, CHECKSUM_START);
+    }
+    if header[HEADERS_LEN..HEADERS_LEN + 2] != [0, 0] {
+        longer(&mut header, HEADERS_LEN);
+    }
+    // SAFETY: as above; no reference to those bytes exists.
+    unsafe {
+        let to = block.add(new - SEND_HEADER).as_ptr();
+        std::ptr::copy_nonoverlapping(header.as_ptr(), to, SEND_HEADER);
     }
 }

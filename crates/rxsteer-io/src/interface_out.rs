@@ -1,5 +1,6 @@
 //! Interfaces that frames are written to: taps, which are made here, and any interface by a packet socket.
 
+use crate::sys;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -71,13 +72,7 @@ impl PacketSender {
         // SAFETY: three numbers. Protocol 0: no frame is received.
         let fd = owned(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
         let yes: libc::c_int = 1;
-        // SAFETY: an option of the size of an int, which is given.
-        let set = unsafe {
-            let value = (&raw const yes).cast();
-            let option = libc::PACKET_QDISC_BYPASS;
-            libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, 4)
-        };
-        zero(set)?;
+        sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &yes)?;
         // SAFETY: a structure of numbers, for which zero is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -86,6 +81,12 @@ impl PacketSender {
         // SAFETY: an address of this length.
         zero(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })?;
         Ok(PacketSender { fd })
+    }
+
+    /// Has each frame be preceded by its [`SEND_HEADER`](crate::packet::SEND_HEADER).
+    pub(crate) fn take_headers(&self) -> io::Result<()> {
+        let yes: libc::c_int = 1;
+        sys::set_option(self.fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &yes)
     }
 
     /// Sends one frame.

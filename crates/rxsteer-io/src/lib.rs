@@ -7,6 +7,7 @@
 mod frames;
 mod interface_out;
 mod lent;
+mod list_sender;
 pub mod packet;
 mod ring;
 mod sys;
@@ -15,3 +16,4 @@ pub mod xdp;
 
 pub use interface_out::{PacketSender, Tap};
 pub use lent::Lent;
+pub use list_sender::ListSender;

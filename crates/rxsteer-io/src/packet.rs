@@ -11,7 +11,7 @@
 //! A VLAN tag that was taken out of the frame (`tp_vlan_tci`) is put back in place, as libpcap does it: the two addresses
 //! move into the free bytes before the frame.
 
-pub use crate::frames::{RingBlock, RingFrame};
+pub use crate::frames::{RingBlock, RingFrame, SEND_HEADER};
 use crate::ring::Mapped;
 use crate::sys;
 use libc::{c_int, tpacket_req3, tpacket_stats_v3};
@@ -45,6 +45,9 @@ pub struct RingOptions {
     pub filter: Vec<FilterInstruction>,
     /// Shares the frames out to all sockets of the group.
     pub fanout: Option<Fanout>,
+    /// Whether the kernel writes before each frame what a device has to do with it before it is on a wire: then
+    /// [`ListSender`](crate::ListSender) can send it on, merged segments and all.
+    pub send_header: bool,
 }
 
 impl Default for RingOptions {
@@ -60,6 +63,7 @@ impl Default for RingOptions {
             hardware_time: false,
             filter: Vec::new(),
             fanout: None,
+            send_header: false,
         }
     }
 }
@@ -200,6 +204,7 @@ pub struct PacketSocket {
     index: u32,
     next: u32,
     has_fanout: bool,
+    has_send_header: bool,
 }
 
 impl PacketSocket {
@@ -234,6 +239,9 @@ impl PacketSocket {
             let raw = libc::SOF_TIMESTAMPING_RAW_HARDWARE as c_int;
             set(libc::PACKET_TIMESTAMP, raw, "ask for the NIC's times")?;
         }
+        if options.send_header {
+            set(libc::PACKET_VNET_HDR, 1, "ask for what is needed to send frames on")?;
+        }
         let bytes = u64::from(options.block_size) * u64::from(options.blocks);
         let no_memory = |error| PacketError::RingMemory { bytes, error };
         sys::set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &request(options))
@@ -244,8 +252,14 @@ impl PacketSocket {
             sys::attach_filter(fd.as_fd(), &options.filter)
                 .map_err(|error| PacketError::Filter(options.filter.len(), error))?;
         }
-        let mut socket =
-            PacketSocket { fd, ring: Arc::new(ring), index, next: 0, has_fanout: false };
+        let mut socket = PacketSocket {
+            fd,
+            ring: Arc::new(ring),
+            index,
+            next: 0,
+            has_fanout: false,
+            has_send_header: options.send_header,
+        };
         socket.resume().map_err(|error| PacketError::System("bind to the interface", error))?;
         if options.promiscuous {
             join_promiscuous(socket.as_fd(), index)?;
@@ -296,7 +310,7 @@ impl PacketSocket {
     pub fn next_block(&mut self) -> Option<RingBlock> {
         let held = Mapped::take(&self.ring, self.next)?;
         self.next = (self.next + 1) % self.ring.blocks();
-        Some(RingBlock::new(held))
+        Some(RingBlock::new(held, self.has_send_header))
     }
 
     /// Whether the block that the kernel has to fill next is still held: then nothing comes until it is given back.

@@ -10,9 +10,9 @@ use nix::sys::socket::{
 };
 use rxsteer_core::{CpuId, Policy};
 use rxsteer_io::packet::{Fanout, FanoutBy, PacketSocket, RingOptions};
-use rxsteer_user::source::Source;
 use rxsteer_user::source::packet::{PacketOptions, PacketSource};
-use rxsteer_user::{PacketList, PipelineConfig, Speed};
+use rxsteer_user::source::{Fill, Source, SourceIssue};
+use rxsteer_user::{Block, OnFull, PacketList, PipelineConfig, Speed};
 use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -22,6 +22,12 @@ use std::time::{Duration, Instant};
 
 /// Packets after which a reader without rxsteer does the work for them.
 const LIST: u64 = 64;
+/// Frames that wait in a ring before anything is read: it has room for more.
+const IN_RING: u64 = 100_000;
+/// When frames that have not come by then are lost.
+const SOON: Duration = Duration::from_secs(10);
+/// How often is looked whether reading may begin, or has ended.
+const LOOK: Duration = Duration::from_micros(100);
 /// Ports that are tried for two flows that fanout puts on one thread.
 const PORTS: u16 = 64;
 
@@ -41,6 +47,36 @@ pub struct Receiving<'a> {
     pub frames: u64,
     /// What the receiver does for each packet.
     pub work: Duration,
+    /// Whether readers wait still: [`Receiving::drained`] sets it.
+    pub held: &'a AtomicBool,
+}
+
+/// A source that has nothing as long as it is held.
+struct Held<'a> {
+    source: PacketSource,
+    held: &'a AtomicBool,
+}
+
+impl Source for Held<'_> {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        if self.held.load(Ordering::Relaxed) {
+            sleep(LOOK);
+            return Fill::More;
+        }
+        self.source.fill(block)
+    }
+
+    fn take_issues(&mut self) -> Vec<SourceIssue> {
+        self.source.take_issues()
+    }
+
+    fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
+        self.source.stop_waiting()
+    }
+
+    fn kernel_drops(&self) -> u64 {
+        self.source.kernel_drops()
+    }
 }
 
 impl Receiving<'_> {
@@ -62,6 +98,40 @@ impl Receiving<'_> {
     ) -> Result<(f64, [u64; 2])> {
         let (seen, _, took) = self.turn(source, self.frames, receive)?;
         Ok((seen.iter().sum::<u64>() as f64 / took.as_secs_f64(), seen))
+    }
+
+    /// Packets done with for each second, of those that wait in the ring when reading begins: the sender takes no CPU
+    /// meanwhile.
+    pub fn drained(
+        &self,
+        source: &LiveFrames,
+        receive: impl FnOnce(&Arc<Seen>, &Arc<AtomicBool>) -> Result<()> + Send,
+    ) -> Result<f64> {
+        let (seen, end) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+        self.held.store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let receiver = self.testbed.receiver();
+            let thread = scope.spawn(|| receiver.inside(|| receive(&seen, &end)));
+            // The ring is there by then.
+            sleep(Duration::from_millis(100));
+            let sent = source.send(self.testbed.sender(), 0, IN_RING);
+            // The block that is being filled is handed over.
+            sleep(Duration::from_millis(20));
+            let begun = Instant::now();
+            self.held.store(false, Ordering::Relaxed);
+            while total(&seen) < IN_RING && begun.elapsed() < SOON {
+                sleep(LOOK);
+            }
+            let took = begun.elapsed();
+            end.store(true, Ordering::Relaxed);
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            sent?;
+            if total(&seen) < IN_RING {
+                let why = format!("{} of {IN_RING} frames came out of the ring", total(&seen));
+                return Err(LabError::Load { why });
+            }
+            Ok(IN_RING as f64 / took.as_secs_f64())
+        })
     }
 
     /// What was seen when the sender was done, and a little later.
@@ -147,7 +217,7 @@ impl Receiving<'_> {
     pub fn bare(&self, seen: &Seen, end: &AtomicBool) -> Result<()> {
         pin(1)?;
         let socket = open(self.index(), None)?;
-        read(socket, &seen[0], end, Duration::ZERO);
+        self.read(socket, &seen[0], end, Duration::ZERO);
         Ok(())
     }
 
@@ -160,7 +230,7 @@ impl Receiving<'_> {
                 scope.spawn(move || {
                     // The first thread, to which fanout by CPU and rollover give everything, has CPU 1 to itself.
                     let _ = pin(1 - cpu);
-                    read(socket, seen, end, self.work);
+                    self.read(socket, seen, end, self.work);
                 });
             }
         });
@@ -180,11 +250,15 @@ impl Receiving<'_> {
         let cpus = cpus.parse().map_err(|_| unreadable("CPUs".to_owned()))?;
         let mut config = PipelineConfig::new(policy.clone(), cpus);
         config.rx_cpus = CpuId::new(1).into_iter().collect();
+        // What waits in the ring is to come out whole, and the ring has room for all of it.
+        if self.held.load(Ordering::Relaxed) {
+            config.on_full = OnFull::Wait;
+        }
         let mut options = PacketOptions::default();
         options.stop = end.clone();
         let source = PacketSource::with(&self.testbed.link().far.name, options);
-        let mut sources: [Box<dyn Source>; 1] =
-            [Box::new(source.map_err(|why| unreadable(why.to_string()))?)];
+        let source = source.map_err(|why| unreadable(why.to_string()))?;
+        let mut sources = [Held { source, held: self.held }];
         let handler = |cpu: CpuId| {
             let seen = seen.clone();
             move |list: &PacketList<'_>| {
@@ -226,6 +300,35 @@ impl Receiving<'_> {
         Ok(())
     }
 
+    /// Reads every frame of every block, and works so long for each.
+    fn read(&self, mut socket: PacketSocket, seen: &AtomicU64, end: &AtomicBool, work: Duration) {
+        while self.held.load(Ordering::Relaxed) {
+            sleep(LOOK);
+        }
+        let mut bytes = 0;
+        while !end.load(Ordering::Relaxed) {
+            let Some(mut block) = socket.next_block() else {
+                let _ = socket.wait(Duration::from_millis(10));
+                continue;
+            };
+            let mut waiting = 0;
+            while let Some(frame) = block.next_frame() {
+                bytes += u64::from(frame.wire_len);
+                waiting += 1;
+                if waiting == LIST {
+                    spend(work, waiting);
+                    seen.fetch_add(std::mem::take(&mut waiting), Ordering::Relaxed);
+                }
+                if end.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            spend(work, waiting);
+            seen.fetch_add(waiting, Ordering::Relaxed);
+        }
+        std::hint::black_box(bytes);
+    }
+
     /// Two flows that fanout by hash puts on the thread that has a CPU to itself.
     pub fn two_flows_on_one_thread(&self) -> Result<Traffic> {
         let found = (10_000..10_000 + PORTS).find_map(|source_port| {
@@ -257,32 +360,6 @@ fn open(index: u32, fanout: Option<Fanout>) -> Result<PacketSocket> {
         who: "a packet socket".to_owned(),
         why: why.to_string(),
     })
-}
-
-/// Reads every frame of every block, and works so long for each.
-fn read(mut socket: PacketSocket, seen: &AtomicU64, end: &AtomicBool, work: Duration) {
-    let mut bytes = 0;
-    while !end.load(Ordering::Relaxed) {
-        let Some(mut block) = socket.next_block() else {
-            let _ = socket.wait(Duration::from_millis(10));
-            continue;
-        };
-        let mut waiting = 0;
-        while let Some(frame) = block.next_frame() {
-            bytes += u64::from(frame.wire_len);
-            waiting += 1;
-            if waiting == LIST {
-                spend(work, waiting);
-                seen.fetch_add(std::mem::take(&mut waiting), Ordering::Relaxed);
-            }
-            if end.load(Ordering::Relaxed) {
-                break;
-            }
-        }
-        spend(work, waiting);
-        seen.fetch_add(waiting, Ordering::Relaxed);
-    }
-    std::hint::black_box(bytes);
 }
 
 fn spend(work: Duration, packets: u64) {

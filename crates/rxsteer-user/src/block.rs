@@ -19,6 +19,7 @@
 //! which the worker drops with the list's last packet.
 
 use rxsteer_io::Lent;
+use rxsteer_io::packet::SEND_HEADER;
 use rxsteer_packet::LinkType;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ impl FrameFlags {
     pub const HARDWARE_TIME: FrameFlags = FrameFlags(1 << 4);
     /// The kernel took a VLAN tag out of it that could not be put back.
     pub const VLAN_LOST: FrameFlags = FrameFlags(1 << 5);
+    /// The bytes before it say how it is to be sent on.
+    pub(crate) const SEND_HEADER: FrameFlags = FrameFlags(1 << 6);
 
     /// Whether it says all that `flags` do.
     #[inline]
@@ -333,9 +336,24 @@ impl Block {
         true
     }
 
+    /// Appends a frame whose first bytes are its header to be sent on ([`FrameFlags::SEND_HEADER`]); `false` when full.
+    #[must_use = "a full block does not take the frame"]
+    pub(crate) fn push_with_header(&mut self, header_and_frame: &[u8], info: FrameInfo) -> bool {
+        let taken = self.push(header_and_frame, info);
+        if let Some(frame) = self.frames.last_mut().filter(|_| taken) {
+            frame.offset += SEND_HEADER as u32;
+            frame.captured_len -= SEND_HEADER as u32;
+        }
+        taken
+    }
+
     /// Appends a frame of another block with all that is known of it; `false` when full.
     #[must_use = "a full block does not take the frame"]
     pub(crate) fn push_again(&mut self, other: &Block, frame: &FrameMeta) -> bool {
+        if frame.flags.has(FrameFlags::SEND_HEADER) {
+            let (start, len) = (frame.offset as usize - SEND_HEADER, frame.captured_len as usize);
+            return self.push_with_header(other.slice(start, SEND_HEADER + len), frame.info());
+        }
         self.push(other.bytes_of(frame), frame.info())
     }
 
@@ -349,11 +367,23 @@ impl Block {
     #[inline(always)]
     #[must_use]
     pub fn bytes_of(&self, frame: &FrameMeta) -> &[u8] {
-        let (start, len) = (frame.offset as usize, frame.captured_len as usize);
+        self.slice(frame.offset as usize, frame.captured_len as usize)
+    }
+
+    #[inline(always)]
+    fn slice(&self, start: usize, len: usize) -> &[u8] {
         match &self.bytes {
             Bytes::Own(bytes) => &bytes[start..start + len],
             Bytes::Lent(lent) => lent.slice(start, len),
         }
+    }
+
+    /// What the kernel said of how a frame of this block is to be sent on, if anything.
+    #[inline]
+    #[must_use]
+    pub(crate) fn send_header(&self, frame: &FrameMeta) -> Option<&[u8]> {
+        let has_header = frame.flags.has(FrameFlags::SEND_HEADER);
+        has_header.then(|| self.slice(frame.offset as usize - SEND_HEADER, SEND_HEADER))
     }
 
     /// Forgets all frames and keeps the memory that is its own; what was lent goes back.

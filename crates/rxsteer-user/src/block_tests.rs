@@ -110,3 +110,25 @@ fn the_pool_does_not_keep_lent_memory() {
     drop(worker);
     assert_eq!(Arc::strong_count(&memory), 1);
 }
+
+#[test]
+fn headers_to_send_frames_by_stay_beside_them() {
+    let info = info().with_flags(FrameFlags::NONE.and(FrameFlags::SEND_HEADER, true));
+    let bytes = *b"0123456789abc";
+    let mut own = Block::new();
+    assert!(own.push(b"z", super::FrameInfo::new(LinkType::Ethernet, 0, 1)));
+    assert!(own.push_with_header(&bytes, info));
+    let mut lent = Block::new();
+    lent.lend(Arc::<[u8]>::from(bytes).into());
+    assert!(lent.push_lent(SEND_HEADER as u32, 3, info));
+    for from in [&own, &lent] {
+        let mut again = Block::new();
+        assert!(again.push_again(from, from.frames().last().unwrap()));
+        for block in [from, &again] {
+            let frame = block.frames().last().unwrap();
+            let header = block.send_header(frame);
+            assert_eq!((block.bytes_of(frame), header), (&b"abc"[..], Some(&bytes[..10])));
+        }
+    }
+    assert_eq!(own.send_header(&own.frames()[0]), None);
+}

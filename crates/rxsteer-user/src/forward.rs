@@ -1,15 +1,96 @@
 //! Packets out again: an inspector says of each packet what becomes of it, and the worker sends it from where it lies.
 //!
 //! ```text
-//!  RX queue ─► worker: inspect ─► Action::Send(port) ─► TX ring of this worker ─► NIC
+//!  RX queue ─► worker: inspect ─► Action::Send(port) ─► TX ring or socket of this worker ─► NIC
 //! ```
 //!
 //! What must hold: packets of a list are with the driver before they count as completed. Only then may a flow's next
-//! packets run on another CPU, so order per flow holds on the wire as it does in handlers. A flow goes out by the queue
-//! that it came in by, whatever worker sends it.
+//! packets run on another CPU, so order per flow holds on the wire as it does in handlers. By AF_XDP a flow goes out by the
+//! queue that it came in by, whatever worker sends it. By packet sockets the kernel chooses the TX queue by the CPU that
+//! sends: where flows can move, the interface is to have one TX queue.
 
+#[cfg(feature = "xdp")]
+use crate::block::FrameMeta;
 use crate::handler::{Handler, Packet, PacketList};
+use rxsteer_io::ListSender;
+#[cfg(feature = "xdp")]
 use rxsteer_io::xdp::{XdpError, XdpPort, XdpSender};
+use std::io;
+
+/// An interface that packets come in and go out by.
+///
+/// It is implemented by [`PacketPort`] and, with the feature `xdp`, by `XdpPort`.
+pub trait ForwardPort {
+    /// How many RX queues of the instance it has.
+    fn rx_queues(&self) -> usize;
+
+    /// What one worker sends by it.
+    ///
+    /// # Errors
+    /// [`ForwardError`], when the kernel gives no socket.
+    fn sender(&self) -> Result<PortSender, ForwardError>;
+}
+
+/// What one worker sends by one port.
+#[derive(Debug)]
+pub struct PortSender(By);
+
+#[derive(Debug)]
+enum By {
+    Packet(ListSender),
+    /// By queue.
+    #[cfg(feature = "xdp")]
+    Xdp(Vec<XdpSender>),
+}
+
+/// Why nothing can be sent by a port.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// A packet socket of an interface; holds its name.
+    #[error(
+        "can't send by {0} on a packet socket: {1}; that takes CAP_NET_RAW and an interface that is there"
+    )]
+    Packet(String, #[source] io::Error),
+    /// An AF_XDP socket.
+    #[cfg(feature = "xdp")]
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
+}
+
+/// An interface that is received from by packet sockets, with
+/// [`PacketOptions::forwards`](crate::source::packet::PacketOptions::forwards).
+#[derive(Clone, Debug)]
+pub struct PacketPort {
+    /// Its name, in the network namespace of the thread that makes the [`Forwarder`].
+    pub name: String,
+    /// How many RX queues of the instance it has: its sources.
+    pub rx_queues: usize,
+}
+
+impl ForwardPort for PacketPort {
+    fn rx_queues(&self) -> usize {
+        self.rx_queues
+    }
+
+    fn sender(&self) -> Result<PortSender, ForwardError> {
+        let sender = ListSender::new(&self.name);
+        let sender = sender.map_err(|error| ForwardError::Packet(self.name.clone(), error))?;
+        Ok(PortSender(By::Packet(sender)))
+    }
+}
+
+#[cfg(feature = "xdp")]
+impl ForwardPort for XdpPort {
+    fn rx_queues(&self) -> usize {
+        self.queue_count()
+    }
+
+    fn sender(&self) -> Result<PortSender, ForwardError> {
+        let senders = (0..self.queue_count()).map(|queue| XdpPort::sender(self, queue));
+        Ok(PortSender(By::Xdp(senders.collect::<Result<_, XdpError>>()?)))
+    }
+}
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +125,10 @@ pub struct Wiring {
 impl Wiring {
     /// Of ports whose RX queues are numbered one after the other.
     #[must_use]
-    pub fn of(ports: &[XdpPort]) -> Wiring {
+    pub fn of(ports: &[impl ForwardPort]) -> Wiring {
         let queues = ports.iter().enumerate();
         let queues =
-            queues.flat_map(|(port, about)| (0..about.queue_count()).map(move |q| (port, q)));
+            queues.flat_map(|(port, about)| (0..about.rx_queues()).map(move |q| (port, q)));
         Wiring { queues: queues.collect() }
     }
 
@@ -67,7 +148,7 @@ pub struct Bridge {
 impl Bridge {
     /// Between the first two of `ports`.
     #[must_use]
-    pub fn between(ports: &[XdpPort]) -> Bridge {
+    pub fn between(ports: &[impl ForwardPort]) -> Bridge {
         Bridge { wiring: Wiring::of(ports) }
     }
 }
@@ -104,9 +185,10 @@ impl ForwardCounts {
 #[derive(Debug)]
 pub struct Forwarder<I> {
     inspector: I,
+    #[cfg(feature = "xdp")]
     wiring: Wiring,
-    /// By port and queue.
-    senders: Vec<Vec<XdpSender>>,
+    /// By port.
+    senders: Vec<PortSender>,
     /// What becomes of the packets of the list in hand.
     actions: Vec<Action>,
     counts: ForwardCounts,
@@ -115,16 +197,21 @@ pub struct Forwarder<I> {
 }
 
 impl<I> Forwarder<I> {
-    /// For one CPU, with a TX ring on each queue of `ports`.
+    /// For one CPU, with a TX ring on each queue of `ports`, or a socket for each.
     ///
     /// # Errors
-    /// [`XdpError`], when the kernel gives no socket.
-    pub fn new(inspector: I, ports: &[XdpPort]) -> Result<Forwarder<I>, XdpError> {
-        let of_port = |port: &XdpPort| (0..port.queue_count()).map(|q| port.sender(q)).collect();
-        let senders = ports.iter().map(of_port).collect::<Result<_, XdpError>>()?;
-        let wiring = Wiring::of(ports);
-        let counts = ForwardCounts::default();
-        Ok(Forwarder { inspector, wiring, senders, actions: Vec::new(), counts, unsent: 0 })
+    /// [`ForwardError`], when the kernel gives no socket.
+    pub fn new(inspector: I, ports: &[impl ForwardPort]) -> Result<Forwarder<I>, ForwardError> {
+        let senders = ports.iter().map(ForwardPort::sender).collect::<Result<_, _>>()?;
+        Ok(Forwarder {
+            inspector,
+            #[cfg(feature = "xdp")]
+            wiring: Wiring::of(ports),
+            senders,
+            actions: Vec::new(),
+            counts: ForwardCounts::default(),
+            unsent: 0,
+        })
     }
 
     /// What it did so far.
@@ -167,29 +254,49 @@ impl<I: Inspector> Handler for Forwarder<I> {
 impl<I> Forwarder<I> {
     /// Sends what is to be sent of a list; how many packets the drivers took.
     fn send(&mut self, list: &PacketList<'_>) -> u64 {
-        let Some(lent) = list.block.lent() else { return 0 };
-        // A block's frames were received by one queue.
-        let first = list.packets.first().map(|first| list.block.frames()[first.frame()].rx_queue);
-        let queue = first.and_then(|rx_queue| self.wiring.queues.get(usize::from(rx_queue)));
-        let queue = queue.map_or(0, |(_, queue)| *queue);
         let mut sent = 0;
-        for (port, senders) in self.senders.iter_mut().enumerate() {
+        for (port, sender) in self.senders.iter_mut().enumerate() {
             let wanted = Action::Send(port);
             if !self.actions.contains(&wanted) {
                 continue;
             }
-            let queues = senders.len();
-            let sender = &mut senders[queue % queues];
-            let Some(mut sending) = sender.frames_of(lent) else { continue };
-            let mut pushed = 0;
-            for (packet, action) in list.packets.iter().zip(&self.actions) {
-                if *action == wanted {
-                    let frame = &list.block.frames()[packet.frame()];
-                    pushed += u64::from(sending.push(frame.offset, frame.captured_len));
+            let frames = list.packets.iter().zip(&self.actions);
+            let frames = frames.filter(|(_, action)| **action == wanted);
+            let frames = frames.map(|(packet, _)| &list.block.frames()[packet.frame()]);
+            // What was cut off can't be sent.
+            let frames = frames.filter(|frame| frame.captured_len >= frame.wire_len);
+            sent += match &mut sender.0 {
+                By::Packet(sender) => {
+                    let block = &list.block;
+                    sender
+                        .send(frames.map(|frame| (block.send_header(frame), block.bytes_of(frame))))
                 }
-            }
-            sent += pushed.saturating_sub(u64::from(sender.flush().dropped));
+                #[cfg(feature = "xdp")]
+                By::Xdp(senders) => send_by_xdp(senders, &self.wiring, list, frames),
+            };
         }
         sent
     }
+}
+
+/// Sends `frames` of a list from where they lie; how many the driver took.
+#[cfg(feature = "xdp")]
+fn send_by_xdp<'a>(
+    senders: &mut [XdpSender],
+    wiring: &Wiring,
+    list: &PacketList<'_>,
+    mut frames: impl Iterator<Item = &'a FrameMeta>,
+) -> u64 {
+    let Some(lent) = list.block.lent() else { return 0 };
+    let Some(first) = frames.next() else { return 0 };
+    // A block's frames were received by one queue.
+    let queue = wiring.queues.get(usize::from(first.rx_queue)).map_or(0, |(_, queue)| *queue);
+    let queues = senders.len();
+    let sender = &mut senders[queue % queues];
+    let Some(mut sending) = sender.frames_of(lent) else { return 0 };
+    let mut pushed = 0;
+    for frame in std::iter::once(first).chain(frames) {
+        pushed += u64::from(sending.push(frame.offset, frame.captured_len));
+    }
+    pushed.saturating_sub(u64::from(sender.flush().dropped))
 }

@@ -34,7 +34,6 @@ mod config;
 mod count;
 mod delay_counts;
 mod flow_stats;
-#[cfg(feature = "xdp")]
 pub mod forward;
 mod handler;
 mod memory;

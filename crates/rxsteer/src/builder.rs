@@ -4,8 +4,8 @@ use rxsteer_core::{CpuId, CpuSet, Fallback, PacketRule, Policy};
 use rxsteer_packet::{Hasher, TunnelKinds};
 use rxsteer_user::source::Source;
 use rxsteer_user::{
-    Handler, OnFull, Pipeline, PipelineConfig, PipelineError, Receiver, Report, Speed, SteerChange,
-    When,
+    Control, Handler, OnFull, Pipeline, PipelineConfig, PipelineError, Receiver, Report, Speed,
+    SteerChange, When,
 };
 use std::slice;
 use std::sync::Arc;
@@ -249,6 +249,20 @@ impl PipelineBuilder {
         sources: &mut [S],
         handler: impl FnMut(CpuId) -> H,
     ) -> Result<Report<H>, PipelineError> {
-        rxsteer_user::run(&self.config, sources, self.speed, &self.stop, handler, |_, _| {})
+        self.run_watched(sources, handler, |_, _| {})
+    }
+
+    /// As [`PipelineBuilder::run_all`], for a run that is watched or changed meanwhile: `started` is called once before the
+    /// first frame, with the receivers, whose [`Receiver::progress`] any thread can read, and with a [`Control`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_watched<S: Source, H: Handler>(
+        &self,
+        sources: &mut [S],
+        handler: impl FnMut(CpuId) -> H,
+        started: impl FnOnce(&[Receiver], Control),
+    ) -> Result<Report<H>, PipelineError> {
+        rxsteer_user::run(&self.config, sources, self.speed, &self.stop, handler, started)
     }
 }

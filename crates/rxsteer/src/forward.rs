@@ -1,5 +1,8 @@
-//! Packets out again by AF_XDP sockets: a bump in the wire between two interfaces, on many CPUs, each flow in order.
+//! Packets out again: a bump in the wire between two interfaces, on many CPUs, each flow in order.
 //!
-//! Takes the feature `xdp`. Example: `bridge_filter`.
+//! By packet sockets ([`PacketPort`]), or by AF_XDP sockets with the feature `xdp`. Example: `bridge_filter`.
 
-pub use rxsteer_user::forward::{Action, Bridge, ForwardCounts, Forwarder, Inspector, Wiring};
+pub use rxsteer_user::forward::{
+    Action, Bridge, ForwardCounts, ForwardError, ForwardPort, Forwarder, Inspector, PacketPort,
+    PortSender, Wiring,
+};

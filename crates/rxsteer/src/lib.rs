@@ -7,11 +7,76 @@
 //! | configure and start | [`PipelineBuilder`]: the policy, the CPUs, and what differs from the defaults |
 //! | process packets | [`Handler`], called with a [`PacketList`]; a [`Packet`] has its bytes, its hash and its key |
 //! | receive frames | [`source`] for live interfaces, captures and made-up traffic, or [`Receiver`] for frames of your own |
-//! | send packets on, with the feature `xdp` | `forward`: a bridge between interfaces that filters |
+//! | send packets on | [`forward`]: a bridge between interfaces that filters |
 //! | give packets to other programs | [`sink`]: files, pipes and interfaces, one for each CPU |
 //! | act while packets flow | [`Control`]: change the policy, stop a worker; [`FlowRecorder`]: where applications run |
 //! | read what happened | [`Report`] |
 //! | count flows | [`flows`] |
+//!
+//! # A probe on live interfaces
+//!
+//! A [`PacketSource`](source::PacketSource) is one socket on one interface, for one RX thread. A busy interface with several
+//! RX queues takes several: each is told which share of the queues is its own. Sources of several interfaces stand beside
+//! each other in the same way. What the kernel had to drop, since handlers were too slow, is in the report and can be read
+//! while it runs.
+//!
+//! ```no_run
+//! use rxsteer::source::{PacketOptions, PacketSource, Source};
+//! use rxsteer::{CpuSet, PacketList, PipelineBuilder, Policy};
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//! use std::time::Duration;
+//!
+//! let end = Arc::new(AtomicBool::new(false));   // to be set by a signal handler, say: then all sources end
+//! let rx_cpus: CpuSet = "0-1".parse()?;
+//! let mut sources = Vec::new();
+//! for (rx_queue, own) in (0..2).zip(0..) {
+//!     let mut options = PacketOptions::default();
+//!     options.rx_queue = rx_queue;              // its number here: each source has another
+//!     options.share = (own, 2);                 // of the interface's RX queues: 0, 2, 4 … and 1, 3, 5 …
+//!     options.promiscuous = true;               // also what is not for this host
+//!     options.stop = end.clone();
+//!     sources.push(PacketSource::with("eth0", options)?);
+//! }
+//! let report = PipelineBuilder::new(Policy::Rps, "0-7".parse()?)
+//!     .rx_queues(2)
+//!     .rx_cpus(rx_cpus.iter())                  // one thread, and one source, for each
+//!     .run_watched(
+//!         &mut sources,
+//!         |cpu| {
+//!             let mut malformed = 0_u64;        // a table of this CPU: no lock
+//!             move |list: &PacketList<'_>| {
+//!                 for packet in list.iter() {
+//!                     // Both directions of a connection come to one handler. No key: not IP, or cut off.
+//!                     match packet.key() {
+//!                         Some(key) => drop((cpu, key.canonical(), packet.bytes())),
+//!                         None => malformed += 1,
+//!                     }
+//!                 }
+//!             }
+//!         },
+//!         |receivers, _control| {
+//!             let progress: Vec<_> = receivers.iter().map(|receiver| receiver.progress()).collect();
+//!             std::thread::spawn(move || {
+//!                 loop {
+//!                     std::thread::sleep(Duration::from_secs(1));
+//!                     let packets: u64 = progress.iter().map(|rx| rx.packets.get()).sum();
+//!                     let lost: u64 = progress.iter().map(|rx| rx.kernel_drops.get()).sum();
+//!                     println!("{packets} packets, {lost} dropped by the kernel");
+//!                 }
+//!             });
+//!         },
+//!     )?;
+//! for source in &mut sources {
+//!     source.take_issues().iter().for_each(|issue| eprintln!("{issue}"));
+//! }
+//! println!("{} packets, {} dropped here", report.packets, report.drops.total());
+//! # end.store(true, Ordering::Relaxed);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A handler holds memory of the kernel while it works: it does not wait for anything. What takes long, or is asynchronous
+//! (tokio), gets a copy through a bounded channel by `try_send`, and a full channel is a drop to be counted.
 //!
 //! # Frames of your own
 //!
@@ -80,7 +145,6 @@
 
 mod builder;
 pub mod flows;
-#[cfg(feature = "xdp")]
 pub mod forward;
 pub mod sink;
 pub mod source;

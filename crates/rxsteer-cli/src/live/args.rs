@@ -29,8 +29,8 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n  \
     rxsteer live eth0 --cpus 0-3 --listen 127.0.0.1:9817\n\n\
     By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \
-    taken before the firewall. Each interface is an RX queue, in the order in which they are named. By AF_XDP sockets (--io \
-    xdp) packets come here instead of the host, and RX queues are those of the interfaces. Ctrl-C ends with the report. While it runs: rxsteer status.\n\n\
+    taken before the firewall. By AF_XDP sockets (--io xdp) packets come here instead of the host. RX queues are those of the \
+    interfaces, in the order in which they are named; of packet sockets there are at most as many as CPUs to receive on. Ctrl-C ends with the report. While it runs: rxsteer status.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
     could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
@@ -44,8 +44,8 @@ pub(crate) struct LiveArgs {
 
     /// Send on by this interface what the first receives, and the other way round
     ///
-    /// Both directions, by AF_XDP sockets; order per flow holds on the wire. Packets come to nothing else on this host.
-    /// Such as: --bridge eth1
+    /// Both directions; order per flow holds on the wire. By AF_XDP sockets, or with --io packet by packet sockets, which
+    /// work on every interface, but the host receives copies, too. Such as: --bridge eth1
     #[arg(long, value_name = "IFACE", help_heading = "Receiving")]
     pub(crate) bridge: Option<String>,
 

@@ -12,7 +12,6 @@ use crate::input::{end_on_signals, issues};
 use crate::listen;
 use crate::output::{self, json, table};
 use crate::replay::{Run, report_after};
-use crate::steer_args::SteerSettings;
 use crate::userspace::{About, Answering, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
@@ -44,10 +43,16 @@ struct Interface {
 pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.settings()?;
     let way = Way::of(args)?;
-    let named = open::interfaces(args, way)?;
-    let mut config = pipeline_config(args, &named, &steer)?;
+    let cpus = steer.cpus(sys::allowed_cpus())?;
+    let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
+    let named = open::interfaces(args, way, rx_cpus.len())?;
+    let mut config =
+        pipeline_config(args, &named, PipelineConfig::new(steer.policy(), cpus), rx_cpus);
     let hash_seed = steer.apply(&mut config)?;
     config.check()?;
+    if args.bridge.is_some() {
+        open::refuse_several_tx_queues(way, &named, &config)?;
+    }
     let end = Arc::new(AtomicBool::new(false));
     // What was received until a signal came is all there is: nothing is interrupted.
     end_on_signals(vec![end.clone()])?;
@@ -169,16 +174,14 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
     }
 }
 
-/// The configuration that the arguments describe, but for what it is steered by.
+/// `config` as the arguments describe it, but for what it is steered by.
 fn pipeline_config(
     args: &LiveArgs,
     interfaces: &[Named],
-    steer: &SteerSettings,
-) -> anyhow::Result<PipelineConfig> {
+    mut config: PipelineConfig,
+    rx_cpus: Vec<CpuId>,
+) -> PipelineConfig {
     let queues = interfaces.last().map_or(0, |last| last.rx_queues.end);
-    let cpus = steer.cpus(sys::allowed_cpus())?;
-    let mut config = PipelineConfig::new(steer.policy(), cpus.clone());
-    let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
     config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(queues)).collect();
     config.rx_queues = queues;
     let devices = (0..).zip(interfaces);
@@ -188,7 +191,7 @@ fn pipeline_config(
     config.on_full = OnFull::Drop;
     config.pin = !args.no_pin;
     config.check_order = true;
-    Ok(config)
+    config
 }
 
 /// What a run would have to be given to be repeated, beside what the report says elsewhere.

@@ -2,12 +2,13 @@
 
 use super::args::{Io, LiveArgs};
 use super::filter;
-use crate::check;
+use crate::{check, output};
 use anyhow::{Context, bail, ensure};
 use rxsteer_user::core::MAX_RX_QUEUES;
+use rxsteer_user::forward::{Bridge, Forwarder, PacketPort};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::packet::{PacketOptions, PacketSource};
-use rxsteer_user::{Handler, printable};
+use rxsteer_user::{Handler, PipelineConfig, printable};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -25,12 +26,7 @@ impl Way {
     /// By the arguments: `auto` never takes packets away from the host, unless they are to be sent on.
     pub(super) fn of(args: &LiveArgs) -> anyhow::Result<Way> {
         match (args.io, &args.bridge) {
-            (Io::Packet, Some(_)) => {
-                bail!(
-                    "--bridge takes packets away from this host, which packet sockets do not; leave out --io packet"
-                )
-            }
-            (Io::Packet | Io::Auto, None) => Ok(Way::Packet),
+            (Io::Packet, _) | (Io::Auto, None) => Ok(Way::Packet),
             (Io::Xdp, _) | (Io::Auto, Some(_)) => {
                 let left_out = [
                     ("--filter", args.filter.is_some()),
@@ -38,9 +34,7 @@ impl Way {
                     ("--nic-hash", args.nic_hash),
                 ];
                 if let Some((option, _)) = left_out.iter().find(|(_, given)| *given) {
-                    bail!(
-                        "{option} takes packet sockets; leave it out, or use --io packet without --bridge"
-                    );
+                    bail!("{option} takes packet sockets; leave it out, or use --io packet");
                 }
                 Ok(Way::Xdp)
             }
@@ -64,8 +58,9 @@ pub(super) struct Named {
     pub(super) rx_queues: Range<u16>,
 }
 
-/// The interfaces of the arguments, with the RX queues that they are received by.
-pub(super) fn interfaces(args: &LiveArgs, way: Way) -> anyhow::Result<Vec<Named>> {
+/// The interfaces of the arguments, with the RX queues that they are received by: by packet sockets at most one for each of
+/// `rx_cpus` CPUs.
+pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::Result<Vec<Named>> {
     let given: Vec<&String> = args.interfaces.iter().chain(&args.bridge).collect();
     for (index, name) in given.iter().enumerate() {
         ensure!(
@@ -77,16 +72,18 @@ pub(super) fn interfaces(args: &LiveArgs, way: Way) -> anyhow::Result<Vec<Named>
     let links = rxsteer_host::links()?;
     let names: Vec<String> = given.into_iter().cloned().collect();
     // A misspelt name is refused with the nearest one.
-    let names: Vec<_> = check::chosen(&names, &links)?.iter().map(|link| &link.name).collect();
+    let chosen = check::chosen(&names, &links)?;
     ensure!(
-        args.bridge.is_none() || names.len() == 2,
+        args.bridge.is_none() || chosen.len() == 2,
         "--bridge joins two interfaces: name one before it"
     );
     let mut first = 0_u16;
     let mut all = Vec::new();
-    for name in names {
+    for link in chosen {
+        let name = &link.name;
         let queues = match way {
-            Way::Packet => 1,
+            // Each socket's filter sees all packets of the interface: more of them than threads are only a cost.
+            Way::Packet => link.rx_queues().unwrap_or(1).clamp(1, (rx_cpus as u32).max(1)),
             Way::Xdp => rx_queues_of(name)?,
         };
         let end = u32::from(first) + queues;
@@ -154,12 +151,15 @@ fn open_packet(
     end: &Arc<AtomicBool>,
 ) -> anyhow::Result<Opened> {
     let (mut sources, mut links): (Vec<Box<dyn Source>>, _) = (Vec::new(), Vec::new());
+    let mut modes = Vec::new();
     for Named { name, rx_queues } in interfaces {
+        let sockets = u32::from(rx_queues.end - rx_queues.start);
         let mut options = PacketOptions::default();
-        options.rx_queue = rx_queues.start;
-        options.ring_bytes = args.ring_size << 20;
+        options.ring_bytes = (args.ring_size << 20) / u64::from(sockets);
         options.copy = args.copy;
-        options.promiscuous = args.promiscuous;
+        // A bridge passes on what is for others.
+        options.promiscuous = args.promiscuous || args.bridge.is_some();
+        options.forwards = args.bridge.is_some();
         options.outgoing = args.outgoing;
         options.nic_hash = args.nic_hash;
         options.limit.clone_from(limit);
@@ -167,11 +167,71 @@ fn open_packet(
         if let Some(expression) = &args.filter {
             options.filter = filter::compile(expression, name)?;
         }
-        let source = PacketSource::with(name, options)
-            .with_context(|| format!("can't receive from {}", printable(name)))?;
-        links.push(source.link().name());
-        sources.push(Box::new(source));
+        for (rx_queue, own) in rx_queues.clone().zip(0..) {
+            options.rx_queue = rx_queue;
+            options.share = (own, sockets);
+            let source = PacketSource::with(name, options.clone())
+                .with_context(|| format!("can't receive from {}", printable(name)))?;
+            if own == 0 {
+                links.push(source.link().name());
+            }
+            sources.push(Box::new(source));
+        }
+        modes.push(match sockets {
+            1 => "packet sockets".to_owned(),
+            _ => format!("packet sockets, {sockets} receiving threads"),
+        });
     }
-    let modes = interfaces.iter().map(|_| "packet sockets".to_owned()).collect();
-    Ok(Opened { sources, links, modes, outgoing: None, _kept: Vec::new() })
+    let outgoing = args.bridge.is_some().then(|| bridge(interfaces, &links)).transpose()?;
+    Ok(Opened { sources, links, modes, outgoing, _kept: Vec::new() })
+}
+
+/// Sends by one interface what the other received, by packet sockets.
+fn bridge(interfaces: &[Named], links: &[&str]) -> anyhow::Result<Outgoing> {
+    if let ([one, other], [link, other_link]) = (interfaces, links) {
+        ensure!(
+            link == other_link,
+            "{} has {link} frames and {} has {other_link} frames, so neither can send what the other receives; join \
+             interfaces of one kind",
+            printable(&one.name),
+            printable(&other.name)
+        );
+    }
+    output::note(
+        "rxsteer: packet sockets receive copies, so this host answers and forwards what comes in, too; take addresses and \
+         forwarding away from both interfaces (ip addr flush dev IFACE; sysctl net.ipv4.ip_forward=0)",
+    );
+    let port = |named: &Named| PacketPort {
+        name: named.name.clone(),
+        rx_queues: usize::from(named.rx_queues.end - named.rx_queues.start),
+    };
+    let ports: Vec<PacketPort> = interfaces.iter().map(port).collect();
+    Ok(Box::new(move || Ok(Box::new(Forwarder::new(Bridge::between(&ports), &ports)?))))
+}
+
+/// Refuses a bridge by packet sockets that could send a flow's packets by two TX queues: the kernel chooses the queue by the CPU
+/// that sends, and what is in another queue may be overtaken.
+pub(super) fn refuse_several_tx_queues(
+    way: Way,
+    named: &[Named],
+    config: &PipelineConfig,
+) -> anyhow::Result<()> {
+    let may_move =
+        config.policy.remembers_flows() || !config.packet_rules.is_empty() || !config.pin;
+    if way != Way::Packet || !may_move {
+        return Ok(());
+    }
+    for Named { name, .. } in named {
+        let folder = std::fs::read_dir(format!("/sys/class/net/{name}/queues"));
+        let names = folder.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let queues = names.filter(|queue| queue.as_encoded_bytes().starts_with(b"tx-")).count();
+        ensure!(
+            queues <= 1,
+            "{} has {queues} TX queues, and packet sockets send by the queue of the CPU: a flow that moves to another CPU \
+             could be overtaken there. Use --policy rps without rules and --no-pin, one TX queue \
+             (ethtool -L IFACE combined 1), or AF_XDP (--io xdp)",
+            printable(name)
+        );
+    }
+    Ok(())
 }

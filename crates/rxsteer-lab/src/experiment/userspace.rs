@@ -13,6 +13,7 @@ use crate::receiving::Receiving;
 use crate::testbed::{LinkOptions, Testbed};
 use rxsteer_core::{Policy, Slots};
 use rxsteer_io::packet::FanoutBy;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(super) struct Userspace;
@@ -68,7 +69,9 @@ impl Experiment for Userspace {
         let testbed = Testbed::hosts(LinkOptions::default())?;
         let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
         let frames = FRAMES;
-        let of = Receiving { testbed: &testbed, frames, work: Duration::from_micros(1) };
+        let held = AtomicBool::new(false);
+        let work = Duration::from_micros(1);
+        let of = Receiving { testbed: &testbed, frames, work, held: &held };
         let traffic = if load.name == TWO {
             of.two_flows_on_one_thread()?
         } else {

@@ -20,8 +20,8 @@ use super::{Fill, IssueKind, Source, SourceIssue};
 use crate::block::{BLOCK_FRAMES, Block, FrameFlags, FrameInfo, MAX_CAPTURED};
 pub use rxsteer_io::packet::{FilterInstruction, PacketError, Promiscuous, interface_index};
 use rxsteer_io::packet::{
-    PacketSocket, RingBlock, RingFrame, RingInUse, RingOptions, Waited, interface_exists,
-    interface_type,
+    PacketSocket, RingBlock, RingFrame, RingInUse, RingOptions, SEND_HEADER, Waited,
+    interface_exists, interface_type,
 };
 use rxsteer_packet::LinkType;
 use std::sync::Arc;
@@ -55,6 +55,12 @@ pub struct PacketOptions {
     pub promiscuous: bool,
     /// Receive what this host sends, too.
     pub outgoing: bool,
+    /// Its share of the interface's RX queues, `(own, of)`: those whose number leaves the rest `own` when divided by `of`. Where
+    /// several sources share an interface, each has another `own`. By default, `(0, 1)`, one source has all queues.
+    pub share: (u32, u32),
+    /// Whether frames are to be sent on by a [`Forwarder`](crate::forward::Forwarder): the kernel then says of each what a
+    /// device has to do first, and merged segments and unfinished checksums go out as they should.
+    pub forwards: bool,
     /// Steer by the kernel's hash instead of one that is computed here: the NIC's where it gives one. Such a hash often
     /// differs between the two directions of a connection.
     pub nic_hash: bool,
@@ -76,6 +82,8 @@ impl Default for PacketOptions {
             copy: false,
             promiscuous: false,
             outgoing: false,
+            share: (0, 1),
+            forwards: false,
             nic_hash: false,
             hardware_time: false,
             filter: Vec::new(),
@@ -94,7 +102,8 @@ impl PacketOptions {
         ring.outgoing = self.outgoing;
         ring.hash = self.nic_hash;
         ring.hardware_time = self.hardware_time;
-        ring.filter.clone_from(&self.filter);
+        ring.filter = share_filter(self.share, &self.filter);
+        ring.send_header = self.forwards;
         ring
     }
 }
@@ -205,7 +214,12 @@ impl PacketSource {
             let Some(frame) = current.next_frame() else { break };
             let info = info(&frame, self.link, &self.options);
             let len = frame.len.min(MAX_CAPTURED as u32);
-            let taken = if copy {
+            let taken = if copy && frame.has_send_header {
+                let start = frame.offset as usize - SEND_HEADER;
+                // The longest frame leaves room for its header.
+                let len = (len as usize).min(MAX_CAPTURED - SEND_HEADER);
+                block.push_with_header(lent.slice(start, SEND_HEADER + len), info)
+            } else if copy {
                 block.push(lent.slice(frame.offset as usize, len as usize), info)
             } else {
                 block.push_lent(frame.offset, len, info)
@@ -376,11 +390,42 @@ fn info(frame: &RingFrame, link: LinkType, options: &PacketOptions) -> FrameInfo
         .and(FrameFlags::MERGED, frame.merged)
         .and(FrameFlags::OUTGOING, frame.outgoing)
         .and(FrameFlags::HARDWARE_TIME, frame.hardware_time)
-        .and(FrameFlags::VLAN_LOST, frame.vlan_lost.is_some());
+        .and(FrameFlags::VLAN_LOST, frame.vlan_lost.is_some())
+        .and(FrameFlags::SEND_HEADER, frame.has_send_header);
     let info = FrameInfo::new(link, frame.time_ns, frame.wire_len)
         .on_rx_queue(options.rx_queue)
         .with_flags(flags);
     if options.nic_hash { info.with_nic_hash(frame.hash) } else { info }
+}
+
+/// The filter of one of several sockets on an interface: first whether the RX queue is one of its own, then `filter`.
+///
+/// A driver notes the RX queue as its number + 1; 0 is "not said", and comes to one of the sockets, too. A socket group of
+/// the kernel (PACKET_FANOUT_QM) would do the same with fewer comparisons, but changes all sockets' shares while one of them
+/// goes on with a fresh ring.
+fn share_filter((own, of): (u32, u32), filter: &[FilterInstruction]) -> Vec<FilterInstruction> {
+    /// Of classic BPF: load a word, A %= k, skip `jump_true` instructions if A == k, return k.
+    const LOAD: u16 = 0x20;
+    const MODULO: u16 = 0x94;
+    const EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    /// Where the kernel has the RX queue (linux/filter.h, `SKF_AD_OFF + SKF_AD_QUEUE`).
+    const QUEUE: u32 = 0xffff_f000 + 24;
+    if of <= 1 {
+        return filter.to_vec();
+    }
+    let of_code = |code, jump_true, k| FilterInstruction { code, jump_true, jump_false: 0, k };
+    let mut all = vec![
+        of_code(LOAD, 0, QUEUE),
+        of_code(MODULO, 0, of),
+        of_code(EQUAL, 1, (own + 1) % of),
+        of_code(RETURN, 0, 0),
+    ];
+    if filter.is_empty() {
+        all.push(of_code(RETURN, 0, u32::MAX));
+    }
+    all.extend_from_slice(filter);
+    all
 }
 
 /// What frames of an interface with this `ARPHRD_` number begin with, on a packet socket of type SOCK_RAW.
@@ -391,5 +436,46 @@ fn link_type(hardware: u16) -> Option<LinkType> {
         // ARPHRD_NONE (tun, WireGuard), ARPHRD_PPP, ARPHRD_RAWIP, ARPHRD_TUNNEL, ARPHRD_TUNNEL6, ARPHRD_SIT.
         65534 | 519 | 768 | 769 | 776 => Some(LinkType::Raw),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a filter of `share_filter` says of a packet whose noted RX queue is `noted`.
+    fn accepts(filter: &[FilterInstruction], noted: u32) -> bool {
+        let (mut at, mut value) = (0, 0);
+        loop {
+            let FilterInstruction { code, jump_true, jump_false, k } = filter[at];
+            at += 1;
+            match code {
+                0x20 if k == 0xffff_f018 => value = noted,
+                0x94 => value %= k,
+                0x15 => at += usize::from(if value == k { jump_true } else { jump_false }),
+                0x06 => return k != 0,
+                _ => panic!("instruction {code:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn each_rx_queue_is_of_one_share() {
+        for of in 1..=8 {
+            let filters: Vec<_> = (0..of).map(|own| share_filter((own, of), &[])).collect();
+            // 0 is "not noted".
+            for noted in 0..100_u32 {
+                let own: Vec<usize> = (0..filters.len())
+                    .filter(|at| filters[*at].is_empty() || accepts(&filters[*at], noted))
+                    .collect();
+                assert_eq!(own.len(), 1, "{noted} of {of}");
+                if let Some(queue) = noted.checked_sub(1) {
+                    assert_eq!(own[0] as u32, queue % of, "queue {queue} of {of}");
+                }
+            }
+        }
+        let nothing = FilterInstruction { code: 0x06, jump_true: 0, jump_false: 0, k: 0 };
+        assert_eq!(share_filter((0, 1), &[nothing]), [nothing]);
+        assert!((0..9).all(|noted| !accepts(&share_filter((1, 2), &[nothing]), noted)));
     }
 }

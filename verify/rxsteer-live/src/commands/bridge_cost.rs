@@ -38,6 +38,13 @@ pub(crate) struct Options {
     policy: Policy,
 }
 
+impl Options {
+    /// As by default, by this plan and with so much work for each packet.
+    pub(crate) fn of(plan: Plan, work_ns: u64) -> Options {
+        Options { plan, flows: 1000, work_ns, policy: Policy::Rps }
+    }
+}
+
 fn spin(ns: u64) {
     let until = Instant::now() + Duration::from_nanos(ns);
     while ns > 0 && Instant::now() < until {

@@ -36,6 +36,13 @@ pub(crate) struct Options {
     policy: Policy,
 }
 
+impl Options {
+    /// As by default, by this plan.
+    pub(crate) fn of(plan: Plan) -> Options {
+        Options { plan, flows: 1000, train: 1, policy: Policy::Rps }
+    }
+}
+
 /// Threads that receive, and what they received.
 pub(super) struct Receiving {
     received: Arc<AtomicU64>,

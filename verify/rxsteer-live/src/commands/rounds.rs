@@ -21,11 +21,11 @@ const WAITS: u32 = 10;
 const WAIT: Duration = Duration::from_millis(30);
 
 /// How to measure.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Plan {
     /// How often each variant has its turn.
     #[arg(long, value_name = "N", default_value_t = 9)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Frames sent in one turn.
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     pub(crate) frames: u64,

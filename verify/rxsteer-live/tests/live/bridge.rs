@@ -1,4 +1,5 @@
-//! `rxsteer live --bridge`: order per flow on the wire behind it, in both directions, and TCP through it.
+//! `rxsteer live --bridge`, by AF_XDP and by packet sockets: order per flow on the wire behind it, in both directions, and
+//! TCP through it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +10,16 @@ use std::time::Duration;
 use rand::seq::IndexedRandom;
 use rxsteer_core::Policy;
 use rxsteer_io::xdp::{Port, XdpOptions, open};
-use rxsteer_lab::{Link, LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, slice};
-use rxsteer_user::forward::{Bridge, Forwarder};
+use rxsteer_lab::{
+    Link, LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, slice,
+};
+use rxsteer_user::forward::{Bridge, ForwardPort, Forwarder, PacketPort};
+use rxsteer_user::source::Source;
+use rxsteer_user::source::packet::{PacketOptions, PacketSource};
 use rxsteer_user::source::xdp::{XdpQueue, XdpSource};
 use rxsteer_user::{OnFull, PipelineConfig, Speed, SteerChange};
+
+use serde_json::Value;
 
 use super::xdp::{dropped, quiet};
 
@@ -38,10 +45,28 @@ fn turned(link: &Link) -> Link {
     Link { near: link.far.clone(), far: link.near.clone() }
 }
 
+/// Frames that are sent by an XDP program arrive at an interface that has one.
+fn pass(testbed: &Testbed) -> [Pass; 2] {
+    let middle = &testbed.namespaces[1];
+    [&testbed.links[0].far, &testbed.links[1].near].map(|end| Pass::attach(middle, end).unwrap())
+}
+
 #[test]
 fn frames_leave_in_order_and_are_conserved() {
     let test = "bridge::frames_leave_in_order_and_are_conserved";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
+    leave_in_order("xdp");
+}
+
+#[test]
+fn frames_leave_in_order_by_packet_sockets() {
+    let test = "bridge::frames_leave_in_order_by_packet_sockets";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    leave_in_order("packet");
+}
+
+/// Numbered frames through a bridge `io`, in each direction.
+fn leave_in_order(io: &str) {
     let frames = slice(20_000, 1_000_000);
     for policy in ["rps", "sparse", "rfs+sparse"] {
         for (back, first, last) in [(false, 0, 2), (true, 2, 0)] {
@@ -51,7 +76,8 @@ fn frames_leave_in_order_and_are_conserved() {
             let from = if back { turned(there) } else { there.clone() };
             let to =
                 if back { testbed.links[0].near.clone() } else { testbed.links[1].far.clone() };
-            let live = Steering::live(&hosts[1], &arguments(policy, &[])).unwrap();
+            let _pass = (io == "packet").then(|| pass(&testbed));
+            let live = Steering::live(&hosts[1], &arguments(policy, &["--io", io])).unwrap();
             let traffic = Traffic { flows: 20, train: 2, random: true, ..Traffic::default() };
             let check = OrderCheck::new(&hosts[last], &to, traffic.flows).unwrap();
             let source = LiveFrames::new(&from, &traffic).unwrap();
@@ -59,7 +85,7 @@ fn frames_leave_in_order_and_are_conserved() {
             std::thread::sleep(Duration::from_millis(100));
             let seen = check.drained().unwrap();
             let (report, _) = live.stop().unwrap();
-            let what = || format!("{policy}, back: {back}: {seen:?} {report}");
+            let what = || format!("{io}, {policy}, back: {back}: {seen:?} {report}");
             assert_eq!((seen.late, &report["reordered"]), (0, &0.into()), "{}", what());
             assert_eq!(report["delivered"].as_u64(), Some(seen.frames), "{}", what());
             let lost = dropped(&report) + report["kernel_drops"].as_u64().unwrap();
@@ -69,14 +95,11 @@ fn frames_leave_in_order_and_are_conserved() {
     }
 }
 
-/// Policy and CPUs change every few milliseconds while frames of both directions pass: none overtakes another of its
-/// flow, on the wire.
 #[test]
 fn changes_under_load_keep_the_order_on_the_wire() {
     let test = "bridge::changes_under_load_keep_the_order_on_the_wire";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let testbed = row(LinkOptions::default());
-    let hosts = &testbed.namespaces;
     let ports = [&testbed.links[0].far, &testbed.links[1].near].map(|end| Port {
         name: end.name.clone(),
         ifindex: end.index,
@@ -85,7 +108,7 @@ fn changes_under_load_keep_the_order_on_the_wire() {
     });
     let mut options = XdpOptions::default();
     options.forwards = true;
-    let mut opened = hosts[1].inside(|| Ok(open(&ports, &options))).unwrap().unwrap();
+    let mut opened = testbed.namespaces[1].inside(|| Ok(open(&ports, &options))).unwrap().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let mut sources: Vec<XdpSource> = Vec::new();
     for (port, rx_queue) in opened.iter_mut().zip(0..) {
@@ -93,6 +116,38 @@ fn changes_under_load_keep_the_order_on_the_wire() {
         let queue = XdpQueue { receiver, interface: port.name.clone(), rx_queue };
         sources.push(XdpSource::new(vec![queue], stop.clone()));
     }
+    change_under_load(&testbed, &opened, &mut sources, &stop);
+}
+
+#[test]
+fn changes_keep_the_order_of_packet_sockets() {
+    let test = "bridge::changes_keep_the_order_of_packet_sockets";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = row(LinkOptions::default());
+    let _pass = pass(&testbed);
+    let stop = Arc::new(AtomicBool::new(false));
+    let names = [&testbed.links[0].far.name, &testbed.links[1].near.name];
+    let ports = names.map(|name| PacketPort { name: name.clone(), rx_queues: 1 });
+    let source = |(name, rx_queue): (&String, u16)| {
+        let mut options = PacketOptions::default();
+        (options.rx_queue, options.forwards, options.promiscuous) = (rx_queue, true, true);
+        options.stop = stop.clone();
+        let open = || Ok(PacketSource::with(name, options).unwrap());
+        testbed.namespaces[1].inside(open).unwrap()
+    };
+    let mut sources: Vec<PacketSource> = names.into_iter().zip(0..).map(source).collect();
+    change_under_load(&testbed, &ports, &mut sources, &stop);
+}
+
+/// Policy and CPUs change every few milliseconds while frames of both directions pass: none overtakes another of its
+/// flow, on the wire.
+fn change_under_load(
+    testbed: &Testbed,
+    ports: &[impl ForwardPort + Sync],
+    sources: &mut [impl Source + Send],
+    stop: &Arc<AtomicBool>,
+) {
+    let hosts = &testbed.namespaces;
     let mut config = PipelineConfig::new(Policy::Rps, "0-1".parse().unwrap());
     config.rx_cpus = "0-1".parse::<rxsteer_core::CpuSet>().unwrap().iter().collect();
     config.rx_queues = 2;
@@ -108,8 +163,7 @@ fn changes_under_load_keep_the_order_on_the_wire() {
     let (mut control, mut changes) = (None, 0);
     let report = std::thread::scope(|scope| {
         let (to_here, from_there) = std::sync::mpsc::channel();
-        let ports = &opened;
-        let (stopped, sources) = (stop.clone(), &mut sources);
+        let stopped = stop.clone();
         let handler = |_| Forwarder::new(Bridge::between(ports), ports).unwrap();
         let mut run = move || {
             rxsteer_user::run(&config, sources, Speed::Max, &stopped, handler, |_, control| {
@@ -151,16 +205,38 @@ fn changes_under_load_keep_the_order_on_the_wire() {
     assert!(changes > 10 && report.moves > 10, "{what}");
 }
 
-/// Megabytes there and back on one connection, with ARP through the bridge.
 #[test]
 fn tcp_passes_both_ways() {
     let Some(_alone) = super::ready("bridge::tcp_passes_both_ways", &[], 2) else { return };
+    let report = tcp_there_and_back(&row(LinkOptions::default()), "xdp");
+    assert_eq!(report["reordered"], 0, "{report}");
+}
+
+/// Both hosts leave checksums and segments to a device: frames of up to 64 KiB without a checksum go out as such.
+#[test]
+fn merged_segments_pass_by_packet_sockets() {
+    let test = "bridge::merged_segments_pass_by_packet_sockets";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
     let testbed = row(LinkOptions::default());
+    for (host, interface) in [(0, "out0"), (1, "in0"), (1, "out1"), (2, "in1")] {
+        let command = format!("ethtool -K {interface} tx on tso on gso on");
+        testbed.namespaces[host].run(&command).unwrap();
+    }
+    let report = tcp_there_and_back(&testbed, "packet");
+    assert_eq!(report["reordered"], 0, "{report}");
+    let (packets, bytes) = (report["packets"].as_u64().unwrap(), report["bytes"].as_u64().unwrap());
+    // More than fits a frame of this MTU, acknowledgements included.
+    assert!(bytes > 1514 * packets, "nothing was merged: {report}");
+}
+
+/// Megabytes there and back on one connection, with ARP through the bridge; returns the report.
+fn tcp_there_and_back(testbed: &Testbed, io: &str) -> Value {
     let hosts = &testbed.namespaces;
     hosts[0].ip("addr add 10.99.0.1/24 dev out0").unwrap();
     hosts[2].ip("addr add 10.99.0.2/24 dev in1").unwrap();
     let live =
-        Steering::live(&hosts[1], &arguments("sparse", &["--max-backlog", "10000"])).unwrap();
+        Steering::live(&hosts[1], &arguments("sparse", &["--max-backlog", "10000", "--io", io]))
+            .unwrap();
     let listener = hosts[2].inside(|| Ok(TcpListener::bind("10.99.0.2:7777").unwrap())).unwrap();
     let bytes: Vec<u8> = (0..slice(4_000_000_u32, 100_000_000)).map(|at| (at / 7) as u8).collect();
     let expected = bytes.clone();
@@ -180,18 +256,24 @@ fn tcp_passes_both_ways() {
     stream.read_exact(&mut back).unwrap();
     assert!(back == bytes, "other bytes came back");
     echo.join().unwrap();
-    let (report, _) = live.stop().unwrap();
-    assert_eq!(report["reordered"], 0, "{report}");
+    live.stop().unwrap().0
 }
 
-/// The egress interface is down for a while: packets are dropped and counted, and it goes on.
 #[test]
 fn egress_that_is_down_costs_packets_and_no_more() {
     let test = "bridge::egress_that_is_down_costs_packets_and_no_more";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
+    for io in ["xdp", "packet"] {
+        egress_down(io);
+    }
+}
+
+/// The egress interface is down for a while: packets are dropped and counted, and it goes on.
+fn egress_down(io: &str) {
     let testbed = row(LinkOptions::default());
     let hosts = &testbed.namespaces;
-    let live = Steering::live(&hosts[1], &arguments("rps", &[])).unwrap();
+    let _pass = (io == "packet").then(|| pass(&testbed));
+    let live = Steering::live(&hosts[1], &arguments("rps", &["--io", io])).unwrap();
     let pace = Duration::from_micros(10);
     let traffic = Traffic { flows: 4, pace, ..Traffic::default() };
     let check = OrderCheck::new(&hosts[2], &testbed.links[1].far, traffic.flows).unwrap();
@@ -209,4 +291,20 @@ fn egress_that_is_down_costs_packets_and_no_more() {
     assert!(report["dropped"]["tx_full"].as_u64().unwrap() > 1000, "{report}");
     assert!(seen.frames - before > 10_000, "{before} then {seen:?}: {report}");
     assert_eq!((seen.late, &report["reordered"]), (0, &0.into()), "{seen:?} {report}");
+}
+
+/// By packet sockets the kernel chooses the TX queue by the CPU that sends: where flows move, one queue is asked for.
+#[test]
+fn several_tx_queues_are_refused_where_flows_move() {
+    let test = "bridge::several_tx_queues_are_refused_where_flows_move";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = row(LinkOptions { queues: 2, ..LinkOptions::default() });
+    let middle = &testbed.namespaces[1];
+    let mut live =
+        Steering::begin_live_by(middle, &[], &arguments("sparse", &["--io", "packet"])).unwrap();
+    let soon = Duration::from_secs(20);
+    assert_eq!(live.wait(soon).unwrap().code(), Some(2));
+    live.says("2 TX queues", soon).unwrap();
+    let live = Steering::live(middle, &arguments("rps", &["--io", "packet"])).unwrap();
+    assert_eq!(live.stop().unwrap().0["settings"]["rx_queues"], 4);
 }

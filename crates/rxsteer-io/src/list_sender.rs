@@ -1,0 +1,114 @@
+//! Sending lists of frames that packet sockets received, on a packet socket: one system call for a list.
+
+use crate::frames::SEND_HEADER;
+use crate::interface_out::PacketSender;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Frames of one system call.
+const MOST: usize = 64;
+/// System calls without progress after which a frame is not waited for any longer.
+const TRIES: u32 = 64;
+/// The header of a frame that came without one: it is sent as it is.
+const AS_IT_IS: [u8; SEND_HEADER] = [0; SEND_HEADER];
+
+/// A packet socket that sends lists of frames by one interface, for one thread.
+///
+/// Frames are with the driver when [`ListSender::send`] returns, in their order. Which TX queue they are in depends on the CPU
+/// that sends: frames that two CPUs send one after the other stay in order where the interface has one TX queue.
+#[derive(Debug)]
+pub struct ListSender {
+    socket: PacketSender,
+    /// Of the call in hand, two for each frame: its header and its bytes. Empty between calls.
+    parts: Vec<libc::iovec>,
+    /// Of the call in hand; they point into `parts`. Empty between calls.
+    messages: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the pointers are what forbids it, and there are none between calls of `send`, which borrows all of it.
+unsafe impl Send for ListSender {}
+
+impl ListSender {
+    /// For the interface of this name.
+    ///
+    /// # Errors
+    /// What the kernel says: `EPERM` without CAP_NET_RAW, `ENODEV` where there is no such interface.
+    pub fn new(name: &str) -> io::Result<ListSender> {
+        let socket = PacketSender::new(name)?;
+        socket.take_headers()?;
+        let (parts, messages) = (Vec::with_capacity(2 * MOST), Vec::with_capacity(MOST));
+        Ok(ListSender { socket, parts, messages })
+    }
+
+    /// Sends frames in their order, each with the [`SEND_HEADER`] bytes that came with it, where any did; how many the
+    /// driver took. It has no room for the others, they are too long for it, or it is down.
+    ///
+    /// # Panics
+    /// When a header has another length.
+    pub fn send<'a>(
+        &mut self,
+        frames: impl IntoIterator<Item = (Option<&'a [u8]>, &'a [u8])>,
+    ) -> u64 {
+        let mut frames = frames.into_iter();
+        let mut taken = 0;
+        loop {
+            for (header, frame) in frames.by_ref().take(MOST) {
+                let header = header.unwrap_or(&AS_IT_IS);
+                assert_eq!(header.len(), SEND_HEADER, "the header of a frame to be sent");
+                self.parts.extend([part(header), part(frame)]);
+            }
+            if self.parts.is_empty() {
+                return taken;
+            }
+            for parts in self.parts.chunks_exact_mut(2) {
+                // SAFETY: numbers and pointers, for which zero is valid.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = parts.as_mut_ptr();
+                // The type differs between C libraries.
+                message.msg_hdr.msg_iovlen = 2 as _;
+                self.messages.push(message);
+            }
+            taken += self.send_messages();
+            self.messages.clear();
+            self.parts.clear();
+        }
+    }
+
+    /// Sends what is in `messages`; how many were taken.
+    fn send_messages(&mut self) -> u64 {
+        let (mut next, mut taken, mut tries) = (0, 0, 0);
+        while next < self.messages.len() {
+            let left = &mut self.messages[next..];
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: so many messages, whose parts are the frames that the caller of `send` lends; the kernel reads them,
+            // and writes only the lengths in the messages.
+            let sent = unsafe {
+                let fd = self.socket.as_fd().as_raw_fd();
+                libc::sendmmsg(fd, left.as_mut_ptr(), left.len() as u32, flags as _)
+            };
+            if let Ok(sent @ 1..) = usize::try_from(sent) {
+                next += sent;
+                taken += sent as u64;
+                tries = 0;
+                continue;
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                // The driver or the socket has no room now; the frame is still ours.
+                Some(libc::ENOBUFS | libc::EAGAIN) if tries < TRIES => {
+                    tries += 1;
+                    std::thread::yield_now();
+                }
+                // This frame can't be sent: too long, or nothing that the interface takes.
+                Some(libc::ENOBUFS | libc::EAGAIN | libc::EMSGSIZE | libc::EINVAL) => next += 1,
+                // The interface is down or gone.
+                _ => break,
+            }
+        }
+        taken
+    }
+}
+
+fn part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
