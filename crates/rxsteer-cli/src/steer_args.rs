@@ -98,7 +98,11 @@ impl FlowSettings {
     }
 }
 
-/// Names the rules that can never match, since an earlier one matches all their packets.
+/// The most rules that are hidden in part that a note names.
+const MOST_NAMED: usize = 8;
+
+/// Names the rules that can never match, since an earlier one matches all their packets, and those of which an earlier one
+/// takes some.
 pub(crate) fn note_covered(rules: &Rules) {
     let rules = rules.rules().unwrap_or_default();
     for (never, by) in PacketRule::never_matching(&rules) {
@@ -108,6 +112,21 @@ pub(crate) fn note_covered(rules: &Rules) {
             rules[never],
             by + 1,
             rules[by]
+        ));
+    }
+    let hidden = PacketRule::partly_hidden(&rules);
+    for &(part, by) in hidden.iter().take(MOST_NAMED) {
+        note(&format!(
+            "rxsteer: rule {} ({}) matches only in part: packets that rule {} ({}) matches too go by that, which comes first",
+            part + 1,
+            rules[part],
+            by + 1,
+            rules[by]
+        ));
+    }
+    if let Some(more) = hidden.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        note(&format!(
+            "rxsteer: {more} more rules match only in part, since earlier ones come first"
         ));
     }
 }

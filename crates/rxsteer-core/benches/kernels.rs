@@ -186,6 +186,7 @@ fn find(rules: u16) -> Box<dyn FnMut() -> u64> {
                 vlan: None,
                 dscp: 0,
                 tunnel: None,
+                interface: None,
             };
             (Matcher::new(&rules, 1), (0..FACTS).map(packet).collect())
         });

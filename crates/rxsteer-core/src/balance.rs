@@ -8,9 +8,10 @@
 //! ```
 //!
 //! At the start the table gives each hash the CPU that `rps` gives it, except where the number of CPUs does not divide
-//! the number of buckets. A table belongs to one [plan](crate::Plan), and a move makes a new plan. So a decision costs
-//! the one load that it costs under `rps`, and the [order guard](crate::order) holds each flow of a bucket that moves
-//! until its earlier packets are completed.
+//! the number of buckets. A table belongs to one [plan](crate::Plan), and a move makes a new plan. Between moves a flow's
+//! CPU can't change, so that `balance` alone keeps no flow table, and costs what `rps` costs and a count. A move is a
+//! change of rules: its [transition](crate::transition) holds each flow of a bucket that moves until its earlier packets
+//! are completed. Behind `rfs` or `sparse`, the [order guard](crate::order) does that.
 //!
 //! Each producer counts the packets of each bucket in a row of its own. It counts targets, as the rules choose them:
 //! the load that is offered, whether or not the packet gets room.
@@ -263,15 +264,14 @@ impl BucketCounts {
     /// Counts a packet of `bucket`.
     #[inline(always)]
     pub(crate) fn count(&self, producer: u16, bucket: usize, hash: FlowHash) {
-        let Some(counter) = self.counters.get(usize::from(producer) * self.row + bucket) else {
-            return;
-        };
-        // ORDER: Relaxed, here and below: one thread writes it, and each number is the whole message.
-        let packets = counter.packets.load(Ordering::Relaxed).wrapping_add(1);
-        counter.packets.store(packets, Ordering::Relaxed);
-        if packets.is_multiple_of(SAMPLE) {
-            counter.vote(hash);
-        }
+        self.row(producer).count(bucket, hash);
+    }
+
+    /// The counters of a producer.
+    #[inline(always)]
+    pub(crate) fn row(&self, producer: u16) -> Row<'_> {
+        let first = usize::from(producer) * self.row;
+        Row(self.counters.get(first..first + self.row).unwrap_or_default())
     }
 
     /// Adds up what all producers counted.
@@ -288,8 +288,27 @@ impl BucketCounts {
     }
 }
 
-impl Counter {
+/// The counters of one producer.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<'a>(&'a [Counter]);
+
+impl Row<'_> {
+    /// Counts a packet of `bucket`.
     #[inline(always)]
+    pub(crate) fn count(self, bucket: usize, hash: FlowHash) {
+        let Some(counter) = self.0.get(bucket) else { return };
+        // ORDER: Relaxed, here and below: one thread writes it, and each number is the whole message.
+        let packets = counter.packets.load(Ordering::Relaxed).wrapping_add(1);
+        counter.packets.store(packets, Ordering::Relaxed);
+        if packets.is_multiple_of(SAMPLE) {
+            counter.vote(hash);
+        }
+    }
+}
+
+impl Counter {
+    #[inline(never)]
+    #[cold]
     fn vote(&self, hash: FlowHash) {
         let (flow, votes) = (self.flow.load(Ordering::Relaxed), self.votes.load(Ordering::Relaxed));
         if votes == 0 {

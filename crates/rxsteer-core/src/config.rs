@@ -6,7 +6,7 @@ use crate::limits::{
     DEFAULT_SOCK_FLOW_ENTRIES, MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_FLOW_LIMIT_BUCKETS,
     MAX_LOOPS, MAX_RX_QUEUES, MAX_SOCK_FLOW_ENTRIES,
 };
-use crate::matching::{MAX_RULES, PacketRule};
+use crate::matching::{InterfaceName, MAX_RULES, PacketRule, Term};
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
 use crate::slot::SlotOrder;
@@ -35,6 +35,8 @@ pub struct SteerConfig {
     /// For each RX queue, its device, for `sparse`: a flow that arrives through two devices holds two slots.
     /// Queues beyond the end belong to device 0.
     pub devices: Vec<u16>,
+    /// The name of each device, for rules with `interface`; a rule may name no other one.
+    pub device_names: Vec<InterfaceName>,
     /// CPUs that can't be used now. As in the kernel, packets whose target is such a CPU stay on the CPU that
     /// receives them, if that CPU is online. Slots of sparse flows on such a CPU count as absent.
     pub offline: Option<CpuSet>,
@@ -74,6 +76,8 @@ pub enum ConfigError {
     Size(&'static str, u64, u64),
     /// There are more than [`MAX_RULES`] rules before the policy; holds the number.
     Rules(usize),
+    /// A rule names an interface that is not among those that packets come through; holds it and those.
+    NoSuchInterface(InterfaceName, Vec<InterfaceName>),
     /// `after` of sparse slots is out of range.
     After(u8),
     /// The number of loops is out of range.
@@ -116,6 +120,17 @@ impl fmt::Display for ConfigError {
             Self::Rules(count) => {
                 write!(f, "{count} rules are too many: at most {MAX_RULES} can be before the policy")
             }
+            Self::NoSuchInterface(name, known) => {
+                write!(f, "a rule names interface {}, ", name.as_str())?;
+                if known.is_empty() {
+                    return f.write_str("but here packets come through no interface; leave it out");
+                }
+                f.write_str("but packets come through")?;
+                for (index, known) in known.iter().enumerate() {
+                    write!(f, "{} {}", if index == 0 { "" } else { "," }, known.as_str())?;
+                }
+                f.write_str(" alone; name one of these")
+            }
             Self::After(after) => write!(f, "after={after} is out of range: 1 to 255 packets"),
             Self::Loops(loops) => write!(f, "{loops} loops are out of range: 1 to {MAX_LOOPS}"),
             Self::Balance => f.write_str(
@@ -150,6 +165,7 @@ impl SteerConfig {
             rfs_cpus: None,
             receiving_cpus,
             devices: Vec::new(),
+            device_names: Vec::new(),
             offline: None,
             possible: None,
             sock_flow_entries: DEFAULT_SOCK_FLOW_ENTRIES,
@@ -186,6 +202,12 @@ impl SteerConfig {
         }
         if after == 0 {
             return Err(ConfigError::After(after));
+        }
+        let terms = self.packet_rules.iter().flat_map(|rule| &rule.terms);
+        for name in terms.filter_map(Term::interface) {
+            if !self.device_names.contains(&name) {
+                return Err(ConfigError::NoSuchInterface(name, self.device_names.clone()));
+            }
         }
         if self.policy.balance().is_some_and(|balance| !balance.is_valid()) {
             return Err(ConfigError::Balance);
@@ -259,6 +281,13 @@ impl SteerConfig {
     #[must_use]
     pub fn remembers_flows(&self) -> bool {
         self.policy.remembers_flows() || !self.packet_rules.is_empty()
+    }
+
+    /// The name of the interface that `queue` belongs to, if it has one.
+    #[must_use]
+    pub fn interface_of(&self, queue: u16) -> Option<InterfaceName> {
+        let device = self.devices.get(usize::from(queue)).copied().unwrap_or(0);
+        self.device_names.get(usize::from(device)).copied()
     }
 
     /// The CPU map of `queue`.

@@ -131,7 +131,8 @@ impl Plan {
         if config.receiving_cpus != self.config.receiving_cpus {
             return Err(ConfigError::Fixed("the RX queues and the CPUs that receive them"));
         }
-        if config.devices != self.config.devices {
+        if config.devices != self.config.devices || config.device_names != self.config.device_names
+        {
             return Err(ConfigError::Fixed("the device of an RX queue"));
         }
         if self.config.slot_order != config.slot_order {
@@ -386,12 +387,7 @@ impl Rules {
 
     /// Whether the policy itself can change a flow's CPU although the rules do not.
     fn flows_move(&self) -> bool {
-        let has_buckets = |maps: &Maps| maps.counts.is_some();
-        match &self.rule {
-            Rule::Sparse(..) => true,
-            Rule::Rps(maps) => self.rfs || has_buckets(maps),
-            Rule::None | Rule::Bound(_) => self.rfs,
-        }
+        self.rfs || matches!(self.rule, Rule::Sparse(..))
     }
 
     /// The CPU of packets that are not steered. As in the kernel, a queue number out of range counts as queue 0.

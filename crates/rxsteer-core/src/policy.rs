@@ -115,13 +115,13 @@ impl Policy {
     /// Whether the policy's decision for a flow can change, so that each flow's CPU must be remembered.
     #[must_use]
     pub fn remembers_flows(&self) -> bool {
-        self.is_rfs() || self.slots().is_some() || self.balance().is_some()
+        self.is_rfs() || self.slots().is_some()
     }
 
     /// Whether RX queues can have CPU maps of their own. Buckets have one table for all queues.
     #[must_use]
     pub fn has_maps(&self) -> bool {
-        *self == Policy::Rps || self.remembers_flows() && self.balance().is_none()
+        self.balance().is_none() && (*self == Policy::Rps || self.remembers_flows())
     }
 }
 

@@ -26,7 +26,7 @@ use crate::loops::{
 use crate::maps::by_hash;
 use crate::order::{DevFlow, FlowTables, allowed};
 use crate::plan::{Plan, Rule};
-use crate::target::TargetRule;
+use crate::target::{Target, TargetRule};
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
@@ -210,7 +210,7 @@ impl Steering {
                     guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
             }
-            Rule::Rps(maps) if rules.rfs || maps.counts.is_some() => {
+            Rule::Rps(maps) if rules.rfs => {
                 let (single, producer) = (maps.single(), enqueue.backlogs().producer());
                 let place = ByHash { maps, single, producer };
                 if has_desired {
@@ -218,6 +218,18 @@ impl Steering {
                 } else {
                     guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
+            }
+            Rule::Rps(maps) if let Some(buckets) = &maps.counts => {
+                let row = buckets.row(enqueue.backlogs().producer());
+                let counts = (guarded.counts, TargetRule::Hash);
+                place(arrivals, enqueue, verdicts, counts, |packet| match maps.map(packet) {
+                    None => rules.local(packet),
+                    Some(map) => {
+                        let bucket = map.rps.index(packet.hash);
+                        row.count(bucket, packet.hash);
+                        Target { cpu: map.rps.entry(bucket), by: TargetRule::Hash }
+                    }
+                })
             }
             Rule::Rps(maps) => match maps.single() {
                 // All queues share one map, so no lookup is needed.

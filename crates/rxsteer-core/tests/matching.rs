@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use rxsteer_core::matching::{
-    Action, End, Facts, Matcher, NO_VLAN, PacketRule, Prefix, Side, Tables, Term, TunnelNumber,
+    Action, End, Facts, InterfaceName, Matcher, NO_VLAN, PacketRule, Prefix, Side, Tables, Term,
+    TunnelNumber,
 };
 use rxsteer_core::{CpuId, Plan, Policy, SteerConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -58,7 +59,12 @@ fn term() -> impl Strategy<Value = Term> {
         (0..3u16).prop_map(Term::Vlan),
         (0..3u8).prop_map(Term::Dscp),
         tunnel().prop_map(|(kind, number)| Term::Tunnel(kind, number)),
+        interface().prop_map(Term::Interface),
     ]
+}
+
+fn interface() -> impl Strategy<Value = InterfaceName> {
+    (0..3u8).prop_map(|number| InterfaceName::new(&format!("eth{number}")).unwrap())
 }
 
 /// A rule has at most one term of a kind, as its text has.
@@ -74,6 +80,7 @@ fn rule() -> impl Strategy<Value = PacketRule> {
                 Term::Vlan(_) => (5, 0),
                 Term::Dscp(_) => (6, 0),
                 Term::Tunnel(..) => (7, 0),
+                Term::Interface(_) => (8, 0),
             };
             if terms.iter().all(|other| kind(other) != kind(&term)) {
                 terms.push(term);
@@ -85,13 +92,20 @@ fn rule() -> impl Strategy<Value = PacketRule> {
 
 fn facts() -> impl Strategy<Value = Facts> {
     let ports = prop::option::of((port(), port()).prop_map(|(a, b)| [a, b]));
-    let rest = (prop::option::of(0..3u16), 0..3u8, prop::option::of(tunnel()));
+    let rest = (
+        prop::option::of(0..3u16),
+        0..3u8,
+        prop::option::of(tunnel()),
+        prop::option::of(interface()),
+    );
     (address(), address(), prop_oneof![Just(6), Just(17)], ports, rest).prop_map(
-        |(source, destination, protocol, ports, (vlan, dscp, tunnel))| {
+        |(source, destination, protocol, ports, (vlan, dscp, tunnel, interface))| {
             // Both ends are of one version.
             let destination =
                 if source.is_ipv4() == destination.is_ipv4() { destination } else { source };
-            Facts { source, destination, protocol, ports, vlan, dscp, tunnel }
+            // Only UDP carries all kinds of tunnels.
+            let tunnel = tunnel.filter(|_| protocol == 17);
+            Facts { source, destination, protocol, ports, vlan, dscp, tunnel, interface }
         },
     )
 }
@@ -139,6 +153,10 @@ fn first_of(tables: &Tables, facts: &Facts) -> Option<u16> {
             tunnels.of.iter().find(|(kind, number, _)| facts.tunnel == Some((*kind, *number)));
         keep(set(found.map_or(tunnels.otherwise, |(_, _, set)| *set)));
     }
+    if let Some(interfaces) = &tables.interfaces {
+        let name = facts.interface.as_ref().map_or("", InterfaceName::as_str);
+        keep(set(interfaces.set_of(name)));
+    }
     let word = kept.iter().position(|word| *word != 0)?;
     Some((word * 64) as u16 + kept[word].trailing_zeros() as u16)
 }
@@ -172,6 +190,19 @@ proptest! {
         }
     }
 
+    /// No packet matches two rules that do not overlap.
+    #[test]
+    fn rules_that_do_not_overlap_share_no_packet(
+        rules in prop::collection::vec(rule(), 2..8),
+        packets in prop::collection::vec(facts(), 1..60),
+    ) {
+        for (first, second) in rules.iter().zip(&rules[1..]) {
+            for facts in packets.iter().filter(|facts| first.matches(facts)) {
+                prop_assert!(first.overlaps(second) || !second.matches(facts), "{:?}", facts);
+            }
+        }
+    }
+
     /// A rule that an earlier one covers never matches first.
     #[test]
     fn covered_rules_never_match(
@@ -185,6 +216,25 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_rule_names_only_interfaces_that_are_there() {
+    let name = |text: &str| InterfaceName::new(text).unwrap();
+    let mut config =
+        SteerConfig::new(Policy::Rps, "0-3".parse().unwrap(), vec![CpuId::new(0).unwrap(); 3]);
+    config.packet_rules = vec!["interface eth1 → 1".parse().unwrap()];
+    let refused = |config: &SteerConfig| Plan::new(config, 1).unwrap_err().to_string();
+    assert!(
+        refused(&config).contains("interface eth1, but here packets come through no interface")
+    );
+    config.device_names = vec![name("eth0"), name("eth2")];
+    assert!(refused(&config).contains("come through eth0, eth2 alone"), "{}", refused(&config));
+    config.device_names = vec![name("eth0"), name("eth1")];
+    config.devices = vec![0, 1, 1];
+    assert!(Plan::new(&config, 1).is_ok());
+    let of = [0, 1, 2].map(|queue| config.interface_of(queue).map(|of| of.as_str().to_owned()));
+    assert_eq!(of.map(Option::unwrap), ["eth0", "eth1", "eth1"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::memory;
 use crate::receiver::{MAX_BATCH, OnFull};
 use crate::sys;
 pub use rxsteer_core::limits::{DEFAULT_BACKLOG, MAX_BACKLOG};
+use rxsteer_core::matching::InterfaceName;
 use rxsteer_core::rfs::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_core::{
     ConfigError, CpuId, CpuSet, Fallback, MAX_RX_QUEUES, PacketRule, Plan, Policy, QueueName,
@@ -37,6 +38,8 @@ pub struct PipelineConfig {
     pub rx_queues: u16,
     /// For each RX queue, its device, for `sparse`; queues beyond the end belong to device 0.
     pub rx_devices: Vec<u16>,
+    /// The name of each device, for rules with `interface`.
+    pub device_names: Vec<InterfaceName>,
     /// CPUs that get a worker although no packet is sent there yet. A [`crate::Control::change`] may name them,
     /// and applications may run there. CPUs that `changes` name get a worker in any case.
     pub standby: Option<CpuSet>,
@@ -90,6 +93,7 @@ impl PipelineConfig {
             rfs_cpus: None,
             rx_queues: 1,
             rx_devices: Vec::new(),
+            device_names: Vec::new(),
             standby: None,
             sock_flow_entries: DEFAULT_SOCK_FLOW_ENTRIES,
             flow_cnt: None,
@@ -193,6 +197,7 @@ impl PipelineConfig {
             fallback: self.fallback,
             rfs_cpus: self.rfs_cpus.clone(),
             devices: self.rx_devices.clone(),
+            device_names: self.device_names.clone(),
             sock_flow_entries: self.sock_flow_entries,
             flow_cnt: self.flow_cnt,
             flow_limit: self.flow_limit,

@@ -291,9 +291,9 @@ impl Receiver {
             self.change();
         }
         self.hash(block, frames);
-        if let Some(matcher) = self.steering.plan().matcher() {
-            let matcher = Arc::clone(matcher);
-            self.match_rules(&matcher, block, frames);
+        if self.steering.plan().matcher().is_some() {
+            let plan = Arc::clone(self.steering.plan());
+            self.match_rules(&plan, block, frames);
         }
         let now = self.clock.now();
         let mut done = 0;

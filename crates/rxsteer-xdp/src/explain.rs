@@ -9,7 +9,7 @@ use crate::setup::Settings;
 use crate::view::{Known, View};
 use rxsteer_core::admission::{Candidate, PACKETS_SHIFT, flow_in, set_of};
 use rxsteer_core::explain::Explanation;
-use rxsteer_core::matching::{Facts, Matcher};
+use rxsteer_core::matching::{Facts, InterfaceName, Matcher, Term};
 use rxsteer_core::slot::{hash_32, upper_bits};
 use rxsteer_core::sparse::{SlotId, SlotState, identity};
 use rxsteer_core::{
@@ -172,7 +172,9 @@ impl View {
         };
         let time_ns = now * self.ns_per_jiffy();
         let matcher = Matcher::new(&settings.packet_rules, 0);
-        let rule = Facts::of_flow(key).and_then(|facts| matcher.find(&facts));
+        let interface = InterfaceName::new(&queue_slot.name);
+        let facts = Facts::of_flow(key).map(|facts| Facts { interface, ..facts });
+        let rule = facts.and_then(|facts| matcher.find(&facts));
         let rule = rule.map_or(0, |index| index + 1);
         let packet = Arrival { time_ns, hash, rule, ..Arrival::default() };
         let rx_cpu = last.map_or(0, |last| last.rx_cpu as u16);
@@ -217,6 +219,9 @@ impl View {
             config.receiving_cpus = vec![receiving; config.rps_maps.len()];
         }
         config.packet_rules.clone_from(&settings.packet_rules);
+        // The core asks whether there are such interfaces; which rule matches is known.
+        let terms = settings.packet_rules.iter().flat_map(|rule| &rule.terms);
+        config.device_names = terms.filter_map(Term::interface).collect();
         config.fallback = settings.fallback;
         config.rfs_cpus.clone_from(&settings.rfs_cpus);
         config.devices = vec![queue_slot.device.0];

@@ -9,11 +9,15 @@ use crate::abi::{
 };
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
 use rxsteer_core::matching::{
-    End, Ends, Matcher, PacketRule, Prefix, Tables, TunnelNumber, Tunnels,
+    End, Ends, Interfaces, Matcher, PacketRule, Prefix, Tables, TunnelNumber, Tunnels,
 };
 use rxsteer_packet::TunnelKind;
+use std::array::from_fn;
 use std::io;
+use std::mem::offset_of;
 use std::net::IpAddr;
+
+const _: () = assert!(offset_of!(steer_matcher, interface).is_multiple_of(8), "see name_interface");
 
 /// Bits of a key of the trie in front of its address.
 const BITS_BEFORE_ADDRESS: u32 = 32;
@@ -36,11 +40,16 @@ struct Part {
     rules: Vec<(PacketRule, u16)>,
     nets: Vec<steer_net_key>,
     tunnels: Vec<steer_tunnel_key>,
+    /// The sets of interfaces, where rules name interfaces.
+    interfaces: Option<Interfaces>,
+    /// The names of interfaces that these sets were written for, by number.
+    names: Vec<String>,
 }
 
 impl Part {
-    fn has(&self, rules: &[PacketRule]) -> bool {
-        self.rules.iter().map(|(rule, _)| rule).eq(rules)
+    fn has(&self, rules: &[PacketRule], names: &[String]) -> bool {
+        let by_name = self.interfaces.is_some();
+        self.rules.iter().map(|(rule, _)| rule).eq(rules) && (!by_name || self.names == names)
     }
 }
 
@@ -71,13 +80,19 @@ impl RuleMaps {
     }
 
     /// Writes the rules of configuration `part`, which must be inactive. A rule that the other configuration has too keeps
-    /// its counter, and all others begin at 0.
+    /// its counter, and all others begin at 0. `names` has the name of each interface by its number, and an empty one for
+    /// a number without an interface.
     ///
     /// # Errors
     /// When the kernel has no memory. The configuration must not be activated then.
-    pub(crate) fn write(&mut self, part: u32, rules: &[PacketRule]) -> io::Result<()> {
+    pub(crate) fn write(
+        &mut self,
+        part: u32,
+        rules: &[PacketRule],
+        names: Vec<String>,
+    ) -> io::Result<()> {
         let [own, other] = [part as usize, 1 - part as usize];
-        if self.parts[own].has(rules) && self.parts[other].has(rules) {
+        if self.parts[own].has(rules, &names) && self.parts[other].has(rules, &names) {
             return Ok(());
         }
         let counters = counters(&self.parts[other].rules, rules, |counter| {
@@ -85,9 +100,29 @@ impl RuleMaps {
         });
         self.remove(part)?;
         self.parts[own].rules = rules.iter().cloned().zip(counters).collect();
+        self.parts[own].names = names;
         match tables_of(rules) {
             Some(tables) => self.fill(part, &tables),
             None => Ok(()),
+        }
+    }
+
+    /// Gives interface `number` a name, in the rules of both configurations. No frame of the interface is steered yet.
+    pub(crate) fn name_interface(&mut self, number: usize, name: &str) {
+        for (part, rules) in (0..).zip(&mut self.parts) {
+            if rules.names.len() <= number {
+                rules.names.resize(number + 1, String::new());
+            }
+            name.clone_into(&mut rules.names[number]);
+            if let Some(interfaces) = &rules.interfaces {
+                // The sets of four interfaces are a word.
+                let first = number & !3;
+                let name = |number: usize| rules.names.get(number).map_or("", String::as_str);
+                let sets: [u16; 4] = from_fn(|index| interfaces.set_of(name(first + index)));
+                let word = (offset_of!(steer_matcher, interface) + 2 * first) / 8;
+                let sets = bytemuck::cast(sets);
+                self.matchers.set_word(part, word, sets);
+            }
         }
     }
 
@@ -116,6 +151,7 @@ impl RuleMaps {
             gone(self.tunnels.delete(bytemuck::bytes_of(&key)))?;
         }
         part.rules.clear();
+        part.interfaces = None;
         Ok(())
     }
 
@@ -146,6 +182,9 @@ impl RuleMaps {
         }
         if tables.tunnels.is_some() {
             has(fields::STEER_RULE_TUNNEL);
+        }
+        if tables.interfaces.is_some() {
+            has(fields::STEER_RULE_INTERFACE);
         }
         matcher.version = tables.versions.unwrap_or_default();
         if let Some(protocols) = &tables.protocols {
@@ -189,6 +228,14 @@ impl RuleMaps {
                 let (key, set) = (bytemuck::bytes_of(&key), u32::from(*set).to_ne_bytes());
                 self.tunnels.update(key, &set, MapFlags::ANY).map_err(io)?;
             }
+        }
+        if let Some(interfaces) = &tables.interfaces {
+            let Part { names, interfaces: own, .. } = &mut self.parts[part as usize];
+            let names = names.iter().map(String::as_str).chain(std::iter::repeat(""));
+            for (to, name) in matcher.interface.iter_mut().zip(names) {
+                *to = interfaces.set_of(name);
+            }
+            *own = Some(interfaces.clone());
         }
         for (to, (_, counter)) in matcher.counter.iter_mut().zip(&self.parts[part as usize].rules) {
             *to = *counter;

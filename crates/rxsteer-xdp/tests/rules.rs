@@ -13,7 +13,7 @@ use rxsteer_bpf_native::abi::{
     STEER_RPS,
 };
 use rxsteer_core::matching::{
-    Action, Facts, Matcher, PacketRule, Prefix, Side, Term, TunnelNumber,
+    Action, Facts, InterfaceName, Matcher, PacketRule, Prefix, Side, Term, TunnelNumber,
 };
 use rxsteer_core::{CpuId, CpuSet, FlowHash};
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect, facts};
@@ -22,6 +22,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The CPU that receives all frames.
 const RX_CPU: u32 = 1;
+/// Interfaces that frames come through.
+const DEVICES: u16 = 5;
 const MAP: [u16; 3] = [0, 2, 3];
 
 fn load(test: &str, hash: &SymmetricHash) -> Option<KernelPolicy> {
@@ -29,14 +31,15 @@ fn load(test: &str, hash: &SymmetricHash) -> Option<KernelPolicy> {
     let sizes = TestSizes {
         cpus: 4,
         rx_cpus: 4,
-        tables: 1,
+        tables: DEVICES.into(),
         flow_log: 10,
         sock_entries: 16,
         sock_cpu_mask: 7,
         chains_log: 4,
         limit_lines: 1,
     };
-    let devices = [TestDevice { queues: 1, first_table: 0 }];
+    let device = |number: u16| TestDevice { queues: 1, first_table: number.into() };
+    let devices: Vec<TestDevice> = (0..DEVICES).map(device).collect();
     testing::loaded(&format!("rules::{test}"), KernelPolicy::load(sizes, hash.words(), &devices))
 }
 
@@ -98,6 +101,10 @@ fn rule(rng: &mut ChaCha8Rng, facts: &Facts) -> PacketRule {
     if rng.random_ratio(1, 4) {
         terms.push(Term::Dscp(facts.dscp));
     }
+    if rng.random_ratio(1, 3) {
+        let number = rng.random_range(0..DEVICES);
+        terms.push(Term::Interface(interface(number)));
+    }
     if let Some((kind, number)) = facts.tunnel.filter(|_| rng.random_ratio(3, 4)) {
         terms.push(Term::Tunnel(kind, number));
     }
@@ -111,6 +118,11 @@ fn rule(rng: &mut ChaCha8Rng, facts: &Facts) -> PacketRule {
         }
     };
     PacketRule { terms, action }
+}
+
+/// The interface with this number, as `set_rules` names it.
+fn interface(number: u16) -> InterfaceName {
+    InterfaceName::new(&format!("eth{number}")).unwrap()
 }
 
 /// The CPU that a flow hash picks: the kernel's reciprocal_scale() (include/linux/kernel.h).
@@ -163,13 +175,21 @@ fn the_first_matching_rule_decides() {
         let matcher = Matcher::new(&packet_rules, 1);
         let map: Vec<CpuId> = MAP.into_iter().filter_map(CpuId::new).collect();
         for frame in &frames {
+            let device = rng.random_range(0..DEVICES);
             let key = dissect(LinkType::Ethernet, frame, options).key;
             let flow = hash.hash(&key);
             let decided = kernel.receive(
-                &Asked { rx_cpu: RX_CPU, queue: 0, device: 0, now: 1000, has_metadata: true },
+                &Asked {
+                    rx_cpu: RX_CPU,
+                    queue: 0,
+                    device: device.into(),
+                    now: 1000,
+                    has_metadata: true,
+                },
                 frame,
             );
             let Some(fields) = found(frame) else { continue };
+            let fields = Facts { interface: Some(interface(device)), ..fields };
             let matched = matcher.find(&fields);
             if let Some(rule) = matched {
                 matcher.count(0, rule);
@@ -227,6 +247,7 @@ fn each_field_is_matched() {
         ),
         ("vni 77 -> 3", frame(&[8, 0], &v4(0, 17, 40), &udp(4789, &vxlan))),
         ("teid 0x1234 -> 3", frame(&[8, 0], &v4(0, 17, 40), &udp(2152, &gtp))),
+        ("interface eth0 src 10.1.0.0/16 -> 3", frame(&[8, 0], &v4(0, 17, 40), &udp(53, &[]))),
         ("any -> 3", frame(&[8, 0], &v4(0, 89, 40), &udp(0, &[]))),
     ];
     let config = config(STEER_NONE, &[0; STEER_MAX_CPUS as usize]);
@@ -245,6 +266,7 @@ fn each_field_is_matched() {
                 "vlan 8 -> 3",
                 "dscp 1 -> 3",
                 "spi 1 -> 3",
+                "interface eth1 src 10.1.0.0/16 -> 3",
             ]),
         );
         assert_eq!(kernel.receive(&asked, frame).by, STEER_BY_LOCAL, "{text}");

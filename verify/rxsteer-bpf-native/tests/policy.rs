@@ -100,10 +100,7 @@ fn rfs_and_sparse() {
 #[test]
 fn balance() {
     let seen = run(Kind::Balance);
-    assert!(
-        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred > 100_000 && seen.moved > 4_000,
-        "{seen:?}"
-    );
+    assert!(seen.by(STEER_BY_HASH) > 900_000 && seen.moved > 4_000, "{seen:?}");
     assert!(seen.bucket_moves > 30_000, "{seen:?}");
 }
 

@@ -20,6 +20,7 @@ use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::Command;
 use rxsteer_status::userspace::Watched;
 use rxsteer_user::core::CpuId;
+use rxsteer_user::core::matching::InterfaceName;
 use rxsteer_user::sink::Sink;
 use rxsteer_user::{
     Count, Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys,
@@ -187,6 +188,8 @@ fn pipeline_config(
     let devices = (0..).zip(interfaces);
     config.rx_devices =
         devices.flat_map(|(device, about)| about.rx_queues.clone().map(move |_| device)).collect();
+    config.device_names =
+        interfaces.iter().filter_map(|about| InterfaceName::new(&about.name)).collect();
     config.max_backlog = args.max_backlog;
     config.on_full = OnFull::Drop;
     config.pin = !args.no_pin;

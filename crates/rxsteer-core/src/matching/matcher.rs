@@ -1,6 +1,6 @@
 //! Rules, compiled: which is the first that matches a packet.
 
-use super::{Facts, MAX_RULES, PacketRule, Prefix, Side, Term, TunnelNumber};
+use super::{Facts, InterfaceName, MAX_RULES, PacketRule, Prefix, Side, Term, TunnelNumber};
 use crate::sync::{AtomicU64, Ordering};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -262,6 +262,7 @@ pub struct Matcher {
     pub(super) vlans: Option<Values<u16>>,
     pub(super) dscps: Option<Values<u8>>,
     pub(super) tunnels: Option<Values<(u8, u32)>>,
+    pub(super) interfaces: Option<Values<InterfaceName>>,
     /// For each rule, the packets that it matched, by producer. Matchers that have the same rule share them.
     hits: Box<[Arc<[Hits]>]>,
 }
@@ -312,6 +313,10 @@ impl Matcher {
             }),
             tunnels: Values::new(rules, |term| match term {
                 Term::Tunnel(kind, number) => Some((*kind as u8, *number)),
+                _ => None,
+            }),
+            interfaces: Values::new(rules, |term| match term {
+                Term::Interface(name) => Some(*name),
                 _ => None,
             }),
             hits: rules.iter().map(&mut hits_of).collect(),
@@ -368,6 +373,7 @@ impl Matcher {
         keep(self.dscps.as_ref().map(|of| of.find(Some(facts.dscp))));
         let number = facts.tunnel.map(|(kind, number): (TunnelNumber, u32)| (kind as u8, number));
         keep(self.tunnels.as_ref().map(|of| of.find(number)));
+        keep(self.interfaces.as_ref().map(|of| of.find(facts.interface)));
         set.first()
     }
 

@@ -18,7 +18,7 @@ mod targets;
 mod text;
 
 pub use matcher::Matcher;
-pub use tables::{End, Ends, NO_VLAN, Tables, Tunnels};
+pub use tables::{End, Ends, Interfaces, NO_VLAN, Tables, Tunnels};
 pub(crate) use targets::Targets;
 pub use text::RuleError;
 
@@ -67,6 +67,46 @@ pub enum Term {
     Dscp(u8),
     /// The number of the outermost tunnel.
     Tunnel(TunnelNumber, u32),
+    /// It came through the interface of this name.
+    Interface(InterfaceName),
+}
+
+/// The longest name of an interface, in bytes: the kernel's `IFNAMSIZ` less the final zero.
+const MAX_INTERFACE_NAME: usize = 15;
+
+/// The name of a network interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InterfaceName {
+    /// Zeros behind the name.
+    bytes: [u8; MAX_INTERFACE_NAME],
+}
+
+impl InterfaceName {
+    /// The name as a text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        let end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(MAX_INTERFACE_NAME);
+        // Made of a text, of which nothing was cut off.
+        core::str::from_utf8(&self.bytes[..end]).unwrap_or_default()
+    }
+
+    /// `text` as a name; `None` where no interface can have it.
+    #[must_use]
+    pub fn new(text: &str) -> Option<InterfaceName> {
+        let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
+        if text.is_empty() || text.len() > MAX_INTERFACE_NAME || text.contains(is_odd) {
+            return None;
+        }
+        let mut bytes = [0; MAX_INTERFACE_NAME];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Some(InterfaceName { bytes })
+    }
+}
+
+impl core::fmt::Debug for InterfaceName {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.as_str().fmt(f)
+    }
 }
 
 /// Which end of a packet.
@@ -119,10 +159,22 @@ pub struct Facts {
     pub dscp: u8,
     /// The number of the outermost tunnel.
     pub tunnel: Option<(TunnelNumber, u32)>,
+    /// The interface that the packet came through.
+    pub interface: Option<InterfaceName>,
+}
+
+impl TunnelNumber {
+    /// Whether packets of this protocol can have the number.
+    fn is_in(self, protocol: u8) -> bool {
+        match self {
+            TunnelNumber::Spi => [50, 17].contains(&protocol),
+            TunnelNumber::Teid | TunnelNumber::Vni => protocol == 17,
+        }
+    }
 }
 
 impl Facts {
-    /// What is known of the packets of a flow: not its VLAN, and no code point or tunnel. `None` for a key without
+    /// What is known of the packets of a flow: not its VLAN and interface, and no code point or tunnel. `None` for a key without
     /// addresses.
     #[must_use]
     pub fn of_flow(key: &FlowKey) -> Option<Facts> {
@@ -135,6 +187,7 @@ impl Facts {
             vlan: None,
             dscp: 0,
             tunnel: None,
+            interface: None,
         })
     }
 }
@@ -192,6 +245,16 @@ impl Term {
             Term::Vlan(vlan) => facts.vlan == Some(*vlan),
             Term::Dscp(dscp) => facts.dscp == *dscp,
             Term::Tunnel(kind, number) => facts.tunnel == Some((*kind, *number)),
+            Term::Interface(name) => facts.interface == Some(*name),
+        }
+    }
+
+    /// The interface that it is about.
+    #[must_use]
+    pub fn interface(&self) -> Option<InterfaceName> {
+        match self {
+            Term::Interface(name) => Some(*name),
+            _ => None,
         }
     }
 
@@ -210,6 +273,40 @@ impl Term {
                 prefix.address.is_ipv4() == (*version == 4)
             }
             _ => self == other,
+        }
+    }
+}
+
+impl Term {
+    /// Whether no packet can be so and also as `other`, as far as these two terms show it.
+    fn excludes(&self, other: &Term) -> bool {
+        let same = |own: &Side, other: &Side| own == other && *own != Side::Either;
+        match (self, other) {
+            (Term::Net(own, net), Term::Net(side, other)) => {
+                let is_apart = !net.covers(other) && !other.covers(net);
+                net.address.is_ipv4() != other.address.is_ipv4() || same(own, side) && is_apart
+            }
+            (Term::Port(own, ports), Term::Port(side, others)) => {
+                let meet = |(low, high): &(u16, u16)| {
+                    others.iter().any(|(from, to)| low <= to && from <= high)
+                };
+                same(own, side) && !ports.iter().any(meet)
+            }
+            (Term::Version(version), Term::Net(_, net))
+            | (Term::Net(_, net), Term::Version(version)) => {
+                net.address.is_ipv4() != (*version == 4)
+            }
+            (Term::Protocol(protocol), Term::Port(..))
+            | (Term::Port(..), Term::Protocol(protocol)) => !text::WITH_PORTS.contains(protocol),
+            (Term::Protocol(protocol), Term::Tunnel(kind, _))
+            | (Term::Tunnel(kind, _), Term::Protocol(protocol)) => !kind.is_in(*protocol),
+            (Term::Version(_), Term::Version(_))
+            | (Term::Protocol(_), Term::Protocol(_))
+            | (Term::Vlan(_), Term::Vlan(_))
+            | (Term::Dscp(_), Term::Dscp(_))
+            | (Term::Tunnel(..), Term::Tunnel(..))
+            | (Term::Interface(_), Term::Interface(_)) => self != other,
+            _ => false,
         }
     }
 }
@@ -239,6 +336,27 @@ impl PacketRule {
     /// The CPUs that the actions of rules name.
     pub fn cpus_of(rules: &[PacketRule]) -> impl Iterator<Item = CpuId> + Clone + '_ {
         rules.iter().flat_map(|rule| rule.action.cpus())
+    }
+
+    /// Whether a packet may match both rules, as far as two terms at a time show it.
+    #[must_use]
+    pub fn overlaps(&self, other: &PacketRule) -> bool {
+        !self.terms.iter().any(|term| other.terms.iter().any(|of| term.excludes(of)))
+    }
+
+    /// For each rule that an earlier one hides in part, its index and that of the first such rule: packets may match both,
+    /// and go elsewhere by the earlier one. Rules that can never match are not among them.
+    #[must_use]
+    pub fn partly_hidden(rules: &[PacketRule]) -> Vec<(usize, usize)> {
+        let hides = |earlier: &PacketRule, rule: &PacketRule| {
+            earlier.action != rule.action && earlier.overlaps(rule)
+        };
+        let first = |index: usize| {
+            let rule = &rules[index];
+            let never = rules[..index].iter().any(|earlier| earlier.covers(rule));
+            (0..index).find(|earlier| !never && hides(&rules[*earlier], rule))
+        };
+        (0..rules.len()).filter_map(|index| Some((index, first(index)?))).collect()
     }
 
     /// For each rule that can never match, its index and that of an earlier one that matches all its packets.

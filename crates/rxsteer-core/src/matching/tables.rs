@@ -2,7 +2,7 @@
 //! field, the number of the set of rules that the value leaves.
 
 use super::matcher::{Nets, Ports, Set};
-use super::{MAX_RULES, Matcher, Prefix, TunnelNumber};
+use super::{InterfaceName, MAX_RULES, Matcher, Prefix, TunnelNumber};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -38,6 +38,24 @@ pub struct Tunnels {
     pub otherwise: u16,
 }
 
+/// The sets of interfaces that rules name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interfaces {
+    /// By name.
+    pub of: Vec<(InterfaceName, u16)>,
+    /// All other interfaces.
+    pub otherwise: u16,
+}
+
+impl Interfaces {
+    /// The set of the interface with this name.
+    #[must_use]
+    pub fn set_of(&self, name: &str) -> u16 {
+        let found = self.of.iter().find(|(of, _)| of.as_str() == name);
+        found.map_or(self.otherwise, |(_, set)| *set)
+    }
+}
+
 /// Compiled rules as tables of numbers of sets. A field that no rule looks at has none.
 ///
 /// A packet matches the first rule that is in the sets of all its fields; of the two `either` sets of its ends, it has to
@@ -60,6 +78,8 @@ pub struct Tables {
     pub nets: Option<Ends<Vec<(Prefix, End)>>>,
     /// By the number of the outermost tunnel.
     pub tunnels: Option<Tunnels>,
+    /// By the name of the interface.
+    pub interfaces: Option<Interfaces>,
 }
 
 /// Numbers sets in the order in which they are first asked for.
@@ -107,6 +127,10 @@ impl Matcher {
                     .iter()
                     .filter_map(|((number, id), set)| Some((kind(*number)?, *id, of(*set))));
                 Tunnels { of: values.collect(), otherwise: of(table.rest) }
+            }),
+            interfaces: self.interfaces.as_ref().map(|table| Interfaces {
+                of: table.sets.iter().map(|(name, set)| (*name, of(*set))).collect(),
+                otherwise: of(table.rest),
             }),
         };
         Tables { sets: numbers.1, ..tables }

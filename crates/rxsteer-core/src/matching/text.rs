@@ -1,6 +1,6 @@
 //! The text of a rule.
 
-use super::{Action, PacketRule, Prefix, Side, Term, TunnelNumber};
+use super::{Action, InterfaceName, PacketRule, Prefix, Side, Term, TunnelNumber};
 use crate::cpu::CpuSet;
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -23,7 +23,7 @@ const PROTOCOLS: [(&str, u8); 8] = [
 ];
 
 /// Protocols whose headers begin with two ports.
-const WITH_PORTS: [u8; 4] = [6, 17, 132, 33];
+pub(super) const WITH_PORTS: [u8; 4] = [6, 17, 132, 33];
 
 /// Why a text is no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl fmt::Display for RuleError {
 impl core::error::Error for RuleError {}
 
 /// Words that take a value, and what they take.
-const WITH_VALUE: [(&str, &str); 13] = [
+const WITH_VALUE: [(&str, &str); 14] = [
     ("src", "an address or a network, e.g. 10.0.0.0/8"),
     ("dst", "an address or a network, e.g. 10.0.0.0/8"),
     ("net", "an address or a network, e.g. 10.0.0.0/8"),
@@ -84,6 +84,7 @@ const WITH_VALUE: [(&str, &str); 13] = [
     ("spi", "a number, e.g. 0x1000"),
     ("teid", "a number, e.g. 0x1000"),
     ("vni", "a number from 0 to 16777215"),
+    ("interface", "the name of an interface, e.g. eth0"),
     ("any", "nothing"),
 ];
 
@@ -213,6 +214,7 @@ fn term(word: &str, value: &str) -> Result<Term, Option<String>> {
         "vlan" => Term::Vlan(number(4094)? as u16),
         "dscp" => Term::Dscp(dscp(value).ok_or(None)?),
         "spi" => Term::Tunnel(TunnelNumber::Spi, number(u32::MAX)?),
+        "interface" => Term::Interface(InterfaceName::new(value).ok_or(None)?),
         "teid" => Term::Tunnel(TunnelNumber::Teid, number(u32::MAX)?),
         _ => Term::Tunnel(TunnelNumber::Vni, number(0x00ff_ffff)?),
     })
@@ -290,7 +292,7 @@ fn is_possible(terms: &[Term]) -> Result<(), RuleError> {
             Term::Protocol(of) => protocol = Some(*of),
             Term::Port(..) => has_ports = true,
             Term::Tunnel(kind, _) => number = Some(*kind),
-            Term::Vlan(_) | Term::Dscp(_) => {}
+            Term::Vlan(_) | Term::Dscp(_) | Term::Interface(_) => {}
         }
     }
     let impossible = |why: &str| Err(RuleError::Impossible(why.to_owned()));
@@ -301,12 +303,10 @@ fn is_possible(terms: &[Term]) -> Result<(), RuleError> {
         return impossible("this protocol has no ports; tcp, udp, sctp and dccp have");
     }
     match (number, protocol) {
-        (Some(TunnelNumber::Spi), Some(protocol)) if ![50, 17].contains(&protocol) => {
-            impossible("an SPI is in esp or udp")
-        }
-        (Some(TunnelNumber::Teid | TunnelNumber::Vni), Some(protocol)) if protocol != 17 => {
-            impossible("a TEID or a VNI is in udp")
-        }
+        (Some(kind), Some(protocol)) if !kind.is_in(protocol) => impossible(match kind {
+            TunnelNumber::Spi => "an SPI is in esp or udp",
+            TunnelNumber::Teid | TunnelNumber::Vni => "a TEID or a VNI is in udp",
+        }),
         _ => Ok(()),
     }
 }
@@ -360,6 +360,7 @@ impl fmt::Display for Term {
             Term::Tunnel(TunnelNumber::Spi, number) => write!(f, "spi {number:#x}"),
             Term::Tunnel(TunnelNumber::Teid, number) => write!(f, "teid {number:#x}"),
             Term::Tunnel(TunnelNumber::Vni, number) => write!(f, "vni {number}"),
+            Term::Interface(name) => write!(f, "interface {}", name.as_str()),
         }
     }
 }
@@ -386,6 +387,7 @@ mod tests {
             ("udp teid 77 → 1", "udp teid 0x4d → 1"),
             ("vni 77 → 1", "vni 77 → 1"),
             ("src 0.0.0.0/0 → 1", "src 0.0.0.0/0 → 1"),
+            ("tcp interface eth0.5 → 1", "tcp interface eth0.5 → 1"),
         ] {
             let rule: PacketRule = text.parse().unwrap();
             assert_eq!(rule.to_string(), shown, "{text}");
@@ -416,6 +418,8 @@ mod tests {
             ("vlan 4095 → 1", "'vlan 4095': it takes a number from 0 to 4094"),
             (" → 1", "the match is empty; write 'any'"),
             ("any tcp → 1", "'any' stands alone"),
+            ("interface a-name-with-16-b → 1", "it takes the name of an interface"),
+            ("interface eth0/1 → 1", "it takes the name of an interface"),
             ("tcp → drop", "'drop' is no action"),
             ("tcp → ", "'' is no action"),
         ] {
@@ -439,5 +443,32 @@ mod tests {
         .map(|text| text.parse().unwrap())
         .collect();
         assert_eq!(PacketRule::never_matching(&rules), [(1, 0), (4, 2), (6, 5)]);
+    }
+
+    #[test]
+    fn rules_that_earlier_ones_hide_in_part_are_found() {
+        let hidden = |texts: &[&str]| {
+            let rules: Vec<PacketRule> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            PacketRule::partly_hidden(&rules)
+        };
+        assert_eq!(hidden(&["tcp dst-port 22 → 1", "src 10.0.0.0/8 → 2"]), [(1, 0)]);
+        assert_eq!(hidden(&["tcp dst-port 22 → 1", "src 10.0.0.0/8 → 1"]), [], "the same action");
+        assert_eq!(hidden(&["tcp → 1", "tcp dst-port 22 → 2"]), [], "it never matches");
+        assert_eq!(hidden(&["src-port 9 → 1", "dst-port 22 → 2"]), [(1, 0)]);
+        assert_eq!(hidden(&["port 9 → 1", "port 22 → 2"]), [(1, 0)], "one port each");
+        for (first, second) in [
+            ("tcp → 1", "udp → 2"),
+            ("icmp → 1", "port 22 → 2"),
+            ("dst-port 1-9 → 1", "dst-port 10,12 → 2"),
+            ("src 10.0.0.0/8 → 1", "src 11.0.0.0/8 → 2"),
+            ("src 10.0.0.0/8 → 1", "dst 2001:db8::1 → 2"),
+            ("ip6 → 1", "src 10.0.0.0/8 → 2"),
+            ("vlan 1 → 1", "vlan 2 → 2"),
+            ("interface eth0 → 1", "interface eth1 → 2"),
+            ("teid 5 → 1", "esp → 2"),
+            ("teid 5 → 1", "vni 5 → 2"),
+        ] {
+            assert_eq!(hidden(&[first, second]), [], "{first}, {second}");
+        }
     }
 }

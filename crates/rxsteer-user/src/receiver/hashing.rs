@@ -2,8 +2,8 @@
 
 use super::Receiver;
 use crate::block::{Block, FrameMeta};
-use rxsteer_core::matching::Matcher;
-use rxsteer_core::{Arrival, FlowHash};
+use rxsteer_core::matching::Facts;
+use rxsteer_core::{Arrival, FlowHash, Plan};
 use rxsteer_packet::{FrameClass, facts};
 use std::sync::atomic::Ordering;
 
@@ -74,12 +74,14 @@ impl Receiver {
 
     /// The rule before the policy that matches each frame. Fills the arrivals, which are hashed already.
     #[inline(never)]
-    pub(super) fn match_rules(&mut self, matcher: &Matcher, block: &Block, frames: &[FrameMeta]) {
+    pub(super) fn match_rules(&mut self, plan: &Plan, block: &Block, frames: &[FrameMeta]) {
+        let Some(matcher) = plan.matcher() else { return };
         let producer = self.backlogs.producer;
         let with_tunnel = matcher.reads_tunnels();
         for (arrival, frame) in self.scratch.arrivals.iter_mut().zip(frames) {
             let facts = facts(frame.link, block.bytes_of(frame), self.dissect, with_tunnel);
-            if let Some(rule) = facts.and_then(|facts| matcher.find(&facts)) {
+            let interface = plan.config().interface_of(frame.rx_queue);
+            if let Some(rule) = facts.and_then(|of| matcher.find(&Facts { interface, ..of })) {
                 matcher.count(producer, rule);
                 arrival.rule = rule + 1;
             }

@@ -154,7 +154,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	}
 	arrival.rule = 0;
 	if (__builtin_expect(config->rules != 0, 0))
-		arrival.rule = steer_matching(ctx, &packet, rules, rx_cpu);
+		arrival.rule = steer_matching(ctx, &packet, rules, number, rx_cpu);
 	target = steer_target(config, &arrival);
 	cpu = target.cpu;
 	steer_count_target(counters, hash, target);

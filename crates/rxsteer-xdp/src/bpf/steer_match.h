@@ -143,7 +143,7 @@ static __always_inline __u32 steer_lowest_bit(__u64 word)
 /* The first rule of a configuration that matches a packet, plus one; 0: none. Counts the packet. `rest` is that of the
  * packet with its VLAN in the upper 16 bits, and `where` has what was found, the offset of the IP header in bits 8 to 23,
  * and the tunnel's number in the upper half. All are numbers: so the verifier checks this function once, and not for each
- * way to it. */
+ * way to it. `config` has the number of the interface in its upper half. */
 __noinline __u32 steer_match(struct xdp_md *ctx, __u64 rest, __u64 where, __u32 config, __u32 rx_cpu)
 {
 	struct steer_asked asked = {
@@ -157,7 +157,8 @@ __noinline __u32 steer_match(struct xdp_md *ctx, __u64 rest, __u64 where, __u32 
 		.tunnel = where >> 32,
 		.config = config,
 	};
-	const struct steer_matcher *matcher = bpf_map_lookup_elem(&steer_matchers, &config);
+	__u32 part = config & 0xffff;
+	const struct steer_matcher *matcher = bpf_map_lookup_elem(&steer_matchers, &part);
 	__u64 kept[STEER_RULE_WORDS], *word = kept, dscp;
 	struct steer_rule_hits *hits;
 	__u32 fields, rule;
@@ -174,8 +175,13 @@ __noinline __u32 steer_match(struct xdp_md *ctx, __u64 rest, __u64 where, __u32 
 		steer_keep(kept, matcher, matcher->version[asked.version == 4 ? 0 : 1]);
 	if (fields & STEER_RULE_PROTOCOL)
 		steer_keep(kept, matcher, matcher->protocol[asked.protocol]);
+	if (fields & STEER_RULE_INTERFACE)
+		steer_keep(kept, matcher, matcher->interface[config >> 16 & (STEER_RULE_INTERFACES - 1)]);
 	if (fields & STEER_RULE_PORT)
 		steer_keep_ports(kept, matcher, &asked);
+	/* Most packets match no rule, and looking up their addresses costs more than all other fields. */
+	if (!(kept[0] | kept[1] | kept[2] | kept[3]))
+		return 0;
 	if (fields & (STEER_RULE_SRC_NET | STEER_RULE_DST_NET))
 		steer_keep_nets(kept, matcher, ctx, &asked, fields);
 	if (fields & STEER_RULE_VLAN)
@@ -202,11 +208,12 @@ __noinline __u32 steer_match(struct xdp_md *ctx, __u64 rest, __u64 where, __u32 
 
 /* The same for a packet that was parsed. */
 static __always_inline __u32 steer_matching(struct xdp_md *ctx, const struct steer_packet *packet, __u32 config,
-					    __u32 rx_cpu)
+					    __u32 device, __u32 rx_cpu)
 {
 	__u64 where = packet->found | (__u32)packet->ip_offset << 8 | (__u64)packet->tunnel << 32;
 
-	return steer_match(ctx, packet->rest | (__u64)packet->vlan << 48, where, config, rx_cpu);
+	return steer_match(ctx, packet->rest | (__u64)packet->vlan << 48, where, config | device << 16,
+			   rx_cpu);
 }
 
 #endif

@@ -73,6 +73,8 @@ enum steer_limits {
 	STEER_RULE_SETS = 8192,
 	/* Counters of matched rules: a rule keeps its counter while another configuration with other rules is written. */
 	STEER_RULE_COUNTERS = 512,
+	/* Numbers of interfaces that rules can look at. */
+	STEER_RULE_INTERFACES = 64,
 	/* Index of frames without a VLAN tag. */
 	STEER_NO_VLAN = 4096,
 	/* Prefixes in the trie: for each of two configurations and two ends, two for each rule. */
@@ -215,6 +217,7 @@ enum steer_rule_fields {
 	STEER_RULE_DSCP = 32,
 	STEER_RULE_TUNNEL = 64,
 	STEER_RULE_DST_NET = 128,
+	STEER_RULE_INTERFACE = 256,
 };
 
 /* The sets of rules that an address or a port leaves: of the rules about this end of the packet, and of the rules about
@@ -238,6 +241,8 @@ struct steer_matcher {
 	struct steer_rule_end no_net[2];
 	struct steer_rule_end no_port[2];
 	struct steer_rule_end port[2][65536];
+	/* By the number of the interface. */
+	__u16 interface[STEER_RULE_INTERFACES];
 	/* Of packets of no tunnel. */
 	__u16 no_tunnel;
 	__u16 reserved[3];

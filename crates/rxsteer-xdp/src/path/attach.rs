@@ -118,6 +118,7 @@ impl Path {
         // drained.
         self.guard_again().map_err(AttachError::Grace)?;
         self.write_rows_of(name, first_table, queues);
+        self.loaded.rules.name_interface(number, name);
         let flushes = !(self.settings.shadow || self.settings.policy == Policy::None);
         let device = &mut self.bss().steer_devices[device_index];
         device.device = number as u16;

@@ -2,6 +2,7 @@
 //!
 //! A comment at each step says what it prevents; docs/in-kernel.md lists the steps in order.
 
+use super::attach::Device;
 use super::{Looks, Path, attach};
 use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES, PARSE_NUMBERS};
 use crate::compile::{Local, compile};
@@ -109,7 +110,9 @@ impl Path {
         let flushing = compile(&none, Local::ByRing, sizes, 0, &[], |cpu| rings.generation(cpu));
         drop(rings);
         self.write_rows(settings, part);
-        self.loaded.rules.write(part, &settings.packet_rules)?;
+        let name = |device: &Option<Device>| device.as_ref().map(|device| device.name.clone());
+        let names = self.devices.iter().map(|device| name(device).unwrap_or_default()).collect();
+        self.loaded.rules.write(part, &settings.packet_rules, names)?;
         let reads_tunnels = self.loaded.rules.read_tunnels(part);
         let bss = self.bss();
         if reads_tunnels {

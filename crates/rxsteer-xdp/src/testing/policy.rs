@@ -8,6 +8,7 @@ use crate::abi::{
     steer_pair, steer_row, steer_slot, steer_sparse_slot,
 };
 use crate::rules::RuleMaps;
+use crate::setup::MAX_INTERFACES;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
 use rxsteer_core::flow_limit::FLOW_LIMIT_HISTORY;
@@ -147,13 +148,14 @@ impl KernelPolicy {
         }
     }
 
-    /// Puts rules before the policy of the last configuration. The CPUs that they name come behind the entries of
+    /// Puts rules before the policy of the last configuration. Interface `n` is named `ethn`. The CPUs that they name come behind the entries of
     /// `rules.map`.
     ///
     /// # Panics
     /// When the kernel has no memory for their tables.
     pub fn set_rules(&mut self, rules: &TestRules<'_>, packet_rules: &[PacketRule]) {
-        self.rules.write(0, packet_rules).expect("there is room");
+        let names = (0..MAX_INTERFACES).map(|number| format!("eth{number}")).collect();
+        self.rules.write(0, packet_rules, names).expect("there is room");
         let reads_tunnels = self.rules.read_tunnels(0);
         let globals = self.skeleton.globals();
         globals.steer_rule_options = if reads_tunnels { PARSE_NUMBERS } else { 0 };

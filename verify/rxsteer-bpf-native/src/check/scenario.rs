@@ -31,7 +31,7 @@ pub enum Kind {
     Rfs,
     /// The desired CPU decides, otherwise the sparse slot, otherwise the hash.
     RfsSparse,
-    /// The hash picks a bucket.
+    /// The hash picks a bucket: without hysteresis, and unguarded at times.
     Balance,
     /// The desired CPU decides, otherwise the sparse slot, otherwise the bucket.
     RfsSparseBalance,
@@ -65,6 +65,11 @@ impl Kind {
             Kind::RfsSparse | Kind::RfsSparseBalance | Kind::Matched => abi::STEER_RFS_SPARSE,
             Kind::Balance => abi::STEER_BALANCE,
         }
+    }
+
+    /// Whether frames go unguarded between changes, as the core decides without a flow table.
+    pub(crate) fn is_unguarded_at_times(self) -> bool {
+        matches!(self, Kind::RpsAsRun | Kind::Balance)
     }
 
     /// Whether the hash picks a bucket.
@@ -140,7 +145,9 @@ impl Scenario {
         let mut config = SteerConfig::new(Policy::None, possible.clone(), receivers);
         config.possible = Some(possible.clone());
         config.devices = queues.iter().map(|queue| queue.device).collect();
-        let flow_log = rng.random_range(0..7);
+        // Under `balance` the flows of a slot are in one bucket: as for the maps of `rps` below.
+        let flow_log =
+            if kind == Kind::Balance { 8 + rng.random_range(0..3) } else { rng.random_range(0..7) };
         config.flow_cnt = Some(1 << flow_log);
         config.slot_order = SlotOrder::Ascending;
         config.sock_flow_entries = 16 << rng.random_range(0..6);
@@ -217,8 +224,11 @@ impl Scenario {
         }
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
         // As in `Settings::can_be_unguarded` of rxsteer-xdp.
-        let can_be = self.config.offline.is_none() && self.config.flow_limit.is_none();
-        self.unguarded = self.kind == Kind::RpsAsRun && can_be && rng.random_ratio(3, 4);
+        let is_fixed = match self.kind {
+            Kind::RpsAsRun => self.config.offline.is_none(),
+            kind => kind == Kind::Balance,
+        };
+        self.unguarded = is_fixed && self.config.flow_limit.is_none() && rng.random_ratio(3, 4);
     }
 
     /// Some buckets that change to any CPUs, as load might decide.
@@ -320,7 +330,7 @@ impl Scenario {
             local_by_ring: self.goes_by_ring().into(),
             else_local: self.else_local().into(),
             by_queue: u32::from(self.kind == Kind::Bound || !self.config.rps_maps.is_empty()),
-            no_hysteresis: (self.kind == Kind::RpsAsRun).into(),
+            no_hysteresis: self.kind.is_unguarded_at_times().into(),
             boundary_slots: 0,
             unguarded: self.unguarded.into(),
             has_previous: 0,

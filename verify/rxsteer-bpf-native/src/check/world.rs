@@ -240,6 +240,10 @@ impl<S: Subject> World<S> {
             self.socket_event();
         }
         if self.scenario.kind.has_buckets() && self.rng.random_ratio(1, 20) {
+            if self.scenario.kind == Kind::Balance {
+                self.guard_again();
+                self.deliver_all();
+            }
             let moves = self.scenario.moves(&mut self.rng);
             let plan = Arc::new(self.plan.moved(&moves));
             self.seen.bucket_moves += moves.len() as u64;
@@ -248,10 +252,9 @@ impl<S: Subject> World<S> {
         if self.rng.random_ratio(1, 100) {
             if self.scenario.unguarded && self.rng.random() {
                 // First the guard is active again, with the same rules.
-                self.scenario.unguarded = false;
-                self.subject.configure(&self.scenario.rules());
+                self.guard_again();
             } else if self.scenario.kind.can_change() {
-                if self.scenario.kind == Kind::RpsAsRun {
+                if self.scenario.kind.is_unguarded_at_times() {
                     self.deliver_all();
                 }
                 self.change();
@@ -259,6 +262,13 @@ impl<S: Subject> World<S> {
                 self.scenario.switch_rings(&mut self.rng);
                 self.subject.configure(&self.scenario.rules());
             }
+        }
+    }
+
+    /// The guard is active again, with the same rules.
+    fn guard_again(&mut self) {
+        if std::mem::take(&mut self.scenario.unguarded) {
+            self.subject.configure(&self.scenario.rules());
         }
     }
 

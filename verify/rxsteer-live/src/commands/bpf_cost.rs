@@ -66,9 +66,12 @@ pub(crate) struct Options {
     )]
     policies: Vec<String>,
     /// Rules before the policy: a row for each of these numbers. Each rule names an address, a protocol and a port, and
-    /// none matches a frame
+    /// no frame has the port of any, so that no address is looked up
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
     rules: Vec<usize>,
+    /// Rules name an address alone, so that the address of each frame is looked up
+    #[arg(long)]
+    by_address: bool,
 }
 
 /// One of the compared configurations.
@@ -200,10 +203,14 @@ impl Case<'_> {
     }
 
     /// Rules about addresses and ports that no frame has.
-    fn packet_rules(&self) -> Result<Vec<PacketRule>> {
+    fn packet_rules(&self, by_address: bool) -> Result<Vec<PacketRule>> {
         let rule = |index| {
             let (net, port) = (index % 64, 1000 + index);
-            Ok(format!("src 172.16.{net}.0/24 tcp dst-port {port} -> 1").parse()?)
+            let rule = match by_address {
+                true => format!("src 172.{}.{net}.0/24 -> 1", 16 + index / 64),
+                false => format!("src 172.16.{net}.0/24 tcp dst-port {port} -> 1"),
+            };
+            Ok(rule.parse()?)
         };
         (0..self.rules).map(rule).collect()
     }
@@ -229,7 +236,7 @@ fn steered(
 ) -> Result<Variant> {
     let rule: Policy = case.policy.parse()?;
     let setup = setup(case.flow_stats, options.flow_cnt)?;
-    let packet_rules = case.packet_rules()?;
+    let packet_rules = case.packet_rules(options.by_address)?;
     let settings = Settings { packet_rules, ..Settings::new(rule, options.cpus.clone()) };
     let mut path = Path::load(&setup, &settings)?;
     receiver

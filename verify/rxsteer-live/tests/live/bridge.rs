@@ -144,7 +144,7 @@ fn changes_keep_the_order_of_packet_sockets() {
 fn change_under_load(
     testbed: &Testbed,
     ports: &[impl ForwardPort + Sync],
-    sources: &mut [impl Source + Send],
+    sources: &mut [impl Source],
     stop: &Arc<AtomicBool>,
 ) {
     let hosts = &testbed.namespaces;

@@ -57,10 +57,6 @@ fn receives(test: &str, io: &str) {
         assert!(packets + by_kernel <= sent + STRAY && delivered > sent / 20, "{what}");
         let sockets = if io == "packet" { queues.min(online_cpus()) } else { queues };
         assert_eq!(number(&report["settings"], "rx_queues"), sockets as u64, "{what}");
-        eprintln!(
-            "{io}, {policy}: {sent} sent, {packets} received, {by_kernel} dropped by the kernel; {}",
-            interface["mode"]
-        );
     }
 }
 
