@@ -71,7 +71,7 @@ sysctl -qw net.ipv6.conf.default.disable_ipv6=1
 step "the package is installed"
 dpkg --install "$shared/package.deb"
 [[ $(systemctl is-enabled rxsteer.service) == disabled ]]
-sed -i -e '$a policy = "rps"\ncpus = "0-1"' /etc/rxsteer/rxsteer.toml
+sed -i -e '$a policy = "rps"\ncpus = "0-1"\nflows = "/var/lib/rxsteer/flows/"' /etc/rxsteer/rxsteer.toml
 rxsteer config check /etc/rxsteer/rxsteer.toml
 
 step "rxsteer@veth0 is enabled before its interface is there, and starts when it appears"
@@ -104,8 +104,16 @@ is rxsteer@veth0 active
 [[ $(systemctl show --property=MainPID --value rxsteer@veth0) == "$pid" ]]
 sed -i 's/^policy = .*/policy = "rps"/' /etc/rxsteer/rxsteer.toml
 
-step "it is stopped, and nothing is left"
+step "events are in the journal: JSON lines with a priority"
+journal() { journalctl --no-pager -u rxsteer@veth0 --output=json | grep -F "\\\"kind\\\":\\\"$1\\\""; }
+journal interface_steered | grep -q '"PRIORITY":"6"'
+journal reload_refused | grep -q '"PRIORITY":"4"'
+journalctl --no-pager -u rxsteer@veth0 --output=cat | grep '^{"number":' | tail -n 2
+
+step "it is stopped, and nothing is left but flow records"
 systemctl stop rxsteer@veth0
+find /var/lib/rxsteer -name '*.parquet' | grep -m 1 .
+[[ $(stat -c '%a %U' /var/lib/rxsteer) == '750 root' ]]
 has_no_program veth0
 [[ -z $(ls /run/rxsteer) && ! -e /proc/$pid ]]
 systemctl start rxsteer@veth0

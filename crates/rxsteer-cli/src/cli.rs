@@ -4,6 +4,7 @@ use crate::auto::AutoArgs;
 use crate::change_spec::{PlannedChange, parse_interval};
 use crate::compare::args::{AdviseArgs, CompareArgs};
 use crate::config::ConfigArgs;
+use crate::events_out::EventsArg;
 use crate::explain::flow::FlowArg;
 use crate::flows::top::Measure;
 use crate::host::args::HostArgs;
@@ -259,6 +260,9 @@ pub(crate) struct ReplayArgs {
     /// --socket /tmp/replay.sock
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "seeds", help_heading = "Output")]
     pub(crate) socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) events: EventsArg,
 
     /// Print one JSON object instead of tables
     #[arg(long, help_heading = "Output")]

@@ -30,7 +30,7 @@ const ROOM: usize = 1024;
 const END: Duration = Duration::from_secs(1);
 
 /// Where events go.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventsArg {
     /// Also write what happens to this file, or with - to standard output: one JSON object a line
     ///
@@ -38,11 +38,31 @@ pub(crate) struct EventsArg {
     /// "kind":"cpu_offline","text":"CPU 1 went offline: …","fields":{"cpus":"1"}}. A file is continued. With - the report at
     /// the end goes to standard error. Without this option, a process that systemd started writes these lines to the journal,
     /// in place of its messages. Example: --events - | jq -r .kind
-    #[arg(long = "events", value_name = "FILE|-", value_hint = ValueHint::FilePath)]
+    #[arg(long = "events", value_name = "FILE|-", value_hint = ValueHint::FilePath,
+          help_heading = "Output")]
     pub(crate) to: Option<PathBuf>,
 }
 
 impl EventsArg {
+    /// Refuses standard output for events where JSON takes it.
+    pub(crate) fn refuse_beside_json(&self, json: bool) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !(json && self.is_stdout()),
+            "--events - and --json both take standard output; name a file with --events FILE"
+        );
+        Ok(())
+    }
+
+    /// Prints the report: to standard error where events take standard output.
+    pub(crate) fn report(&self, report: &str) -> anyhow::Result<()> {
+        if self.is_stdout() {
+            output::note(report.trim_end());
+            Ok(())
+        } else {
+            output::print(report)
+        }
+    }
+
     /// Whether standard output is taken by events.
     pub(crate) fn is_stdout(&self) -> bool {
         self.to.as_deref() == Some(Path::new("-"))
@@ -110,6 +130,17 @@ impl EventsTo {
 }
 
 impl EventsOut {
+    /// For tests: events are taken, and go nowhere.
+    #[cfg(test)]
+    pub(crate) fn nowhere() -> EventsOut {
+        EventsOut { messages: false, lines: None }
+    }
+
+    /// Whether JSON lines go somewhere.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.lines.is_some()
+    }
+
     /// Takes one event; never waits for who reads it.
     pub(crate) fn take(&mut self, event: &Event) {
         if self.messages

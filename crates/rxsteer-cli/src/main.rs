@@ -50,6 +50,11 @@ mod sim;
 mod sim;
 mod status;
 mod steer_args;
+#[cfg_attr(
+    not(feature = "xdp"),
+    allow(dead_code, reason = "some counts are of the in-kernel path alone")
+)]
+mod summaries;
 mod top;
 #[cfg(feature = "xdp")]
 mod trial;

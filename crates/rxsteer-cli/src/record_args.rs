@@ -115,6 +115,18 @@ fn parse_key(text: &str) -> Result<FlowMask, String> {
     })
 }
 
+/// `HOST:PORT` of a collector. Whether there is such a host is found out when records are sent.
+fn parse_collector(text: &str) -> Result<String, String> {
+    let is_right = text
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|n| n > 0));
+    if is_right {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("'{text}' is no collector: it takes HOST:PORT, e.g. 192.0.2.1:4739"))
+    }
+}
+
 fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = parse_interval(text)?;
     if timeout.is_zero() {
@@ -168,13 +180,13 @@ pub(crate) struct OutputArgs {
     /// Make FILE a folder that many runs write Parquet files into, to be queried as one
     ///
     /// hash-prefix makes 256 partitions by the record's hash, hash-prefix:1 makes 16.
-    #[arg(long, value_name = "RULE", requires = "flows", value_parser = words(PartitionBy::WORDS, |text: &str| text.parse::<PartitionBy>()))]
+    #[arg(long, value_name = "RULE", value_parser = words(PartitionBy::WORDS, |text: &str| text.parse::<PartitionBy>()))]
     pub(crate) partition_by: Option<PartitionBy>,
 
     /// Send flow records to this collector by IPFIX (RFC 7011) over UDP, e.g. 192.0.2.1:4739
     ///
     /// Per-CPU counts and moves are in files only.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_collector)]
     pub(crate) ipfix: Option<String>,
 }
 
@@ -187,7 +199,13 @@ impl OutputArgs {
     /// The files for the records of `input`, if they are asked for. `name` must not be given where names must not
     /// reveal the input.
     fn target(&self, name: Option<&Path>) -> anyhow::Result<Option<Target>> {
-        let Some(path) = &self.flows else { return Ok(None) };
+        let Some(path) = &self.flows else {
+            anyhow::ensure!(
+                self.partition_by.is_none(),
+                "--partition-by divides a folder of files; name the folder with --flows FOLDER"
+            );
+            return Ok(None);
+        };
         let target = Target::new(path, self.partition_by, name)?;
         if let Some(note) = target.note() {
             output::note(&format!("rxsteer: {note}"));
@@ -357,6 +375,7 @@ impl RecordArgs {
     fn check_unused(&self) -> anyhow::Result<()> {
         let FlowTableArgs { key, max_flows, anonymize } = &self.table;
         check_unused(&[
+            (self.output.partition_by.is_some(), "--partition-by"),
             (self.flow_idle_timeout.is_some(), "--flow-idle-timeout"),
             (key.is_some(), "--key"),
             (max_flows.is_some(), "--max-flows"),
@@ -408,6 +427,7 @@ impl RunRecordArgs {
         if !self.output.is_some() {
             self.rotate.check_unused()?;
             check_unused(&[
+                (self.output.partition_by.is_some(), "--partition-by"),
                 (self.flow_idle_timeout.is_some(), "--flow-idle-timeout"),
                 (self.anonymize.mode.is_some(), "--anonymize"),
                 (self.anonymize.key.is_some(), "--anonymize-key"),
@@ -419,6 +439,23 @@ impl RunRecordArgs {
         let view = View { mask: FlowMask::ALL, anonymize, interfaces: Vec::new() };
         let outputs = self.rotate.outputs(&self.output, view.mask, names)?;
         Ok(Some((outputs, view)))
+    }
+
+    /// Each option by its name, and whether `now` has the same value.
+    pub(crate) fn same(&self, now: &RunRecordArgs) -> [(&'static str, bool); 9] {
+        let ((was, is), (turns, now_turns)) =
+            ((&self.output, &now.output), (&self.rotate, &now.rotate));
+        [
+            ("flows", was.flows == is.flows),
+            ("partition-by", was.partition_by == is.partition_by),
+            ("ipfix", was.ipfix == is.ipfix),
+            ("flows-rotate", turns.flows_rotate == now_turns.flows_rotate),
+            ("flows-rotate-size", turns.flows_rotate_size == now_turns.flows_rotate_size),
+            ("flow-active-timeout", turns.flow_active_timeout == now_turns.flow_active_timeout),
+            ("flow-idle-timeout", self.flow_idle_timeout == now.flow_idle_timeout),
+            ("anonymize", self.anonymize.mode == now.anonymize.mode),
+            ("anonymize-key", self.anonymize.key == now.anonymize.key),
+        ]
     }
 
     /// The idle and the active timeout.

@@ -6,13 +6,14 @@ use crate::Outcome;
 use crate::advice;
 use crate::change_spec::PlannedChange;
 use crate::cli::{OnFullChoice, ReplayArgs};
+use crate::events_out::EventsTo;
 use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::out;
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::steer_args::SteerSettings;
-use crate::userspace::{About, Origin, Place};
+use crate::userspace::{About, Attending, Origin, Place};
 use crate::work::{Apps, Work};
 use anyhow::Context;
 use rxsteer_records::recording::{LiveFlows, Recorded, Recording};
@@ -81,6 +82,11 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.settings()?;
     let (config, hash_seed) = pipeline_config(args, &steer)?;
     config.check()?;
+    args.events.refuse_beside_json(args.json)?;
+    anyhow::ensure!(
+        args.seeds.is_none() || args.events.to.is_none(),
+        "--events is of one replay, and --seeds makes many; leave one of them out"
+    );
     let input = input(args);
     let mut sources = input.open()?;
     warn_before(args, &config);
@@ -96,11 +102,12 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         return seeds::command(args, config, &input, sources, secrets, &stop);
     }
     let mut sinks = args.out.open(args.captures.iter(), &config, &stop)?;
+    let events = EventsTo::open(&args.events)?.begin()?;
     let place = Place::find(Command::Replay, args.socket.as_deref())?;
     let about = about(args, &config, recording.as_ref().map(Recording::flows));
     let begun = Instant::now();
     let flows = |cpu| recording.as_mut().and_then(|recording| recording.stats(cpu));
-    let (mut watch, mut answering) = (None, None);
+    let (mut watch, mut attending) = (None, None);
     let replay = Replay::of(args);
     let out = |cpu| sinks.as_mut().map(|sinks| sinks.take(cpu));
     let mut report =
@@ -108,11 +115,11 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
             let progress = receivers.iter().map(Receiver::progress).collect();
             watch = Some(Watch::start(progress, args.json));
             let watched = Watched::new(receivers, control);
-            answering = place.and_then(|place| place.answer(about, watched));
+            attending = Attending::begin(place, about, watched, events);
         })?;
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
-    drop((watch, answering));
+    drop((watch, attending));
     // ORDER: Relaxed; all threads have ended.
     let interrupted = stop.load(Ordering::Relaxed);
     let issues = issues(&mut sources, interrupted);
@@ -139,7 +146,8 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     if args.json {
         output::print(&format!("{:#}\n", json::run(&run)))?;
     } else {
-        output::print(&(table::run(&run, table::room_on_terminal()) + &pointer(args, &run.cpus)))?;
+        let report = table::run(&run, table::room_on_terminal()) + &pointer(args, &run.cpus);
+        args.events.report(&report)?;
     }
     report_after(&run, true);
     for note in advice::after(&run, &config, args.speed) {

@@ -2,6 +2,7 @@
 
 use crate::change_spec::PlannedChange;
 use crate::cli::{Cli, Command};
+use crate::record_args::RunRecordArgs;
 use crate::run::args::{LiveSettings, RunSettings};
 use crate::settings_file;
 use crate::steer_args::SteerSettings;
@@ -11,7 +12,7 @@ use rxsteer_sim::{Scenario, file};
 use std::collections::BTreeSet;
 
 /// Each setting; texts that it takes; one that it does not, and what is said of it by each way.
-const SETTINGS: [(&str, &[&str], &str, &str); 24] = [
+const SETTINGS: [(&str, &[&str], &str, &str); 34] = [
     ("policy", &["none", "rfs+sparse:loops=2", "bound:0=1"], "sparse:loops=6", "loops is 1 to 5"),
     ("cpus", &["0-2", "4-4", "4096"], "8193", "a count of CPUs is 1 to 8192, not 8193"),
     ("rps-map", &["1=0-1", "none"], "1024=0", "numbered from 0 to 1023"),
@@ -38,10 +39,23 @@ const SETTINGS: [(&str, &[&str], &str, &str); 24] = [
     ("no-flow-stats", &["on"], "yes", "it takes on or off"),
     ("listen", &["127.0.0.1:9817", "[::1]:0"], "localhost", "it takes ADDRESS:PORT"),
     ("listen-token-file", &["/etc/rxsteer/token"], "", "listen-token-file"),
+    ("events", &["-", "/var/log/rxsteer.jsonl"], "", "events"),
+    ("flows", &["/var/lib/rxsteer/flows.csv", "/var/lib/rxsteer/flows/"], "", "flows"),
+    ("partition-by", &["hash-prefix:1"], "hash", "there is no partitioning 'hash'"),
+    ("ipfix", &["192.0.2.1:4739", "[2001:db8::1]:4739"], "192.0.2.1", "it takes HOST:PORT"),
+    ("flows-rotate", &["10m"], "1ms", "it takes whole seconds"),
+    ("flows-rotate-size", &["100MiB", "4096"], "12", "not a size of at least 4KiB"),
+    ("flow-active-timeout", &["30m"], "0s", "the timeout must be longer than 0"),
+    ("flow-idle-timeout", &["15s"], "0s", "the timeout must be longer than 0"),
+    ("anonymize", &["24/48", "pseudonym"], "pseudo", "pseudonym"),
+    ("anonymize-key", &[KEY], "ab", "64"),
     ("rx-devices", &["1024"], "1025", "a whole number from 1 to 1024"),
     ("rule", &["tcp dst-port 22 → local", "none"], "tpc -> 1", "did you mean 'tcp'"),
     ("hash", &["toeplitz", "symmetric"], "toplitz", "'toeplitz'"),
 ];
+
+/// A key of pseudonyms.
+const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 /// A way to give settings.
 struct Way {
@@ -127,7 +141,24 @@ fn of_run(name: &str, settings: &RunSettings) -> String {
         "no-flow-stats" => format!("{:?}", fixed.no_flow_stats),
         "listen" => format!("{:?}", fixed.listen.listen),
         "listen-token-file" => format!("{:?}", fixed.listen.listen_token_file),
-        _ => panic!("{name} is not set: {settings:?}"),
+        "events" => format!("{:?}", fixed.events.to),
+        name => of_records(name, &fixed.records).unwrap_or_else(|| panic!("{name} is not set")),
+    })
+}
+
+fn of_records(name: &str, records: &RunRecordArgs) -> Option<String> {
+    let RunRecordArgs { output, rotate, flow_idle_timeout, anonymize } = records;
+    Some(match name {
+        "flows" => format!("{:?}", output.flows.as_ref()?),
+        "partition-by" => output.partition_by?.to_string(),
+        "ipfix" => output.ipfix.clone()?,
+        "flows-rotate" => format!("{:?}", rotate.flows_rotate?),
+        "flows-rotate-size" => rotate.flows_rotate_size?.to_string(),
+        "flow-active-timeout" => format!("{:?}", rotate.flow_active_timeout?),
+        "flow-idle-timeout" => format!("{:?}", (*flow_idle_timeout)?),
+        "anonymize" => anonymize.mode?.to_string(),
+        "anonymize-key" => format!("{:?}", anonymize.key?),
+        _ => return None,
     })
 }
 

@@ -72,17 +72,27 @@ fn units_are_hardened() {
     }
 }
 
-/// The options of `rxsteer run` that a file can have, by its help: those of the part "Steering", but --config.
+/// The options of `rxsteer run` that a file can have, by its help: those of these parts, but --config.
+const PARTS: [&str; 3] = ["Steering:", "Flow records:", "Output:"];
+
 fn settings() -> Vec<String> {
     let help =
         Command::new(env!("CARGO_BIN_EXE_rxsteer")).args(["run", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    let (_, steering) = help.split_once("\nSteering:\n").expect("the part");
-    let steering = steering.split("\n\nExamples:").next().unwrap();
-    // Text that explains an option stands further to the right.
-    let names = steering.lines().filter_map(|line| line.strip_prefix("      --"));
-    let names = names.map(|line| line.split(|c: char| !(c.is_alphanumeric() || c == '-')).next());
-    names.flatten().filter(|name| *name != "config").map(str::to_owned).collect()
+    let mut names = Vec::new();
+    let mut is_setting = false;
+    for line in help.lines() {
+        // A part begins at the left; text that explains an option stands further to the right.
+        if !line.is_empty() && !line.starts_with(' ') {
+            is_setting = PARTS.contains(&line);
+        }
+        let Some(option) = line.strip_prefix("      --").filter(|_| is_setting) else { continue };
+        let name = option.split(|c: char| !(c.is_alphanumeric() || c == '-')).next().unwrap();
+        names.push(name.to_owned());
+    }
+    assert!(PARTS.iter().all(|part| help.lines().any(|line| line == *part)), "{help}");
+    names.retain(|name| name != "config");
+    names
 }
 
 #[test]

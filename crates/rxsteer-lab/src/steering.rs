@@ -244,15 +244,20 @@ impl Steering {
     }
 
     /// Stops it; returns its report, and how long it took to end.
-    pub fn stop(mut self) -> Result<(Value, Duration)> {
-        self.process.signal(Signal::TERM)?;
+    pub fn stop(self) -> Result<(Value, Duration)> {
         let asked = Instant::now();
-        let (status, report) = self.report()?;
+        let (status, report) = self.terminated()?;
         if !status.success() {
             let why = format!("it ended with {status} and reports {report}");
             return Err(LabError::Unreadable { who: "rxsteer".to_owned(), why });
         }
         Ok((report, asked.elapsed()))
+    }
+
+    /// Ends it by SIGTERM, and returns how it did and what it reports.
+    pub fn terminated(mut self) -> Result<(ExitStatus, Value)> {
+        self.process.signal(Signal::TERM)?;
+        self.report()
     }
 
     /// Waits for it to end by itself, and returns how it did and what it reports.

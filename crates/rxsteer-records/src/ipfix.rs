@@ -16,6 +16,7 @@
 use crate::Row;
 use anyhow::{Context, ensure};
 use rxsteer_flows::{FlowEnd, FlowMask};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -364,9 +365,17 @@ impl Ipfix {
                 // The collector may have started anew, and know no template.
                 self.sent_templates = None;
                 if !std::mem::replace(&mut self.is_said, true) && lost == 0 {
+                    let why = match error.kind() {
+                        ErrorKind::PermissionDenied => format!(
+                            "This host lets nothing go there: a firewall, or below systemd the unit (systemctl edit, \
+                             [Service] IPAddressAllow={}).",
+                            self.collector.ip()
+                        ),
+                        _ => "Is a collector listening there?".to_owned(),
+                    };
                     (self.say)(&format!(
-                        "{} flow records did not reach {}: {error}. Is a collector listening there? Records that are \
-                         refused are counted, and this is said once",
+                        "{} flow records did not reach {}: {error}. {why} Records that are refused are counted, and \
+                         this is said once",
                         records, self.collector
                     ));
                 }

@@ -377,6 +377,20 @@ impl Drops {
         in_kernel + self.worker_lost + self.interface_removed + self.tx_full
     }
 
+    /// What was dropped after `before`.
+    #[must_use]
+    pub fn since(&self, before: &Drops) -> Drops {
+        Drops {
+            ring_full: self.ring_full.saturating_sub(before.ring_full),
+            alloc: self.alloc.saturating_sub(before.alloc),
+            redirect_errors: self.redirect_errors.saturating_sub(before.redirect_errors),
+            flow_limit: self.flow_limit.saturating_sub(before.flow_limit),
+            worker_lost: self.worker_lost.saturating_sub(before.worker_lost),
+            interface_removed: self.interface_removed.saturating_sub(before.interface_removed),
+            tx_full: self.tx_full.saturating_sub(before.tx_full),
+        }
+    }
+
     /// Adds all drops of `other`.
     pub fn add(&mut self, other: &Drops) {
         self.ring_full += other.ring_full;

@@ -23,6 +23,8 @@ pub struct CpuRow {
     pub deferred: Option<f64>,
     /// Packets that wait for it now: its backlog.
     pub waiting: u64,
+    /// In shadow mode: packets that would have been sent to it.
+    pub would: Option<f64>,
     /// The median delay from arrival to delivery, in nanoseconds.
     pub delay_p50_ns: Option<u64>,
     /// The delay that 99 % of the samples did not exceed, in nanoseconds.
@@ -94,6 +96,10 @@ pub(crate) fn rows(
             moves: rate.map(|rate| rate.moves),
             deferred: rate.map(|rate| rate.deferred),
             waiting: cpu.counts.waiting,
+            would: cpu.would.map(|now| {
+                let then = then.and_then(|then| then.would).unwrap_or(now);
+                rates.map_or(0.0, |rates| rates.per_second(then, now))
+            }),
             delay_p50_ns: rate.and_then(|rate| rate.delay_p50_ns),
             delay_p99_ns: rate.and_then(|rate| rate.delay_p99_ns),
             time: load.and_then(|load| Time::of(load, ring)),

@@ -72,6 +72,23 @@ fn middle_terminal_has_tables() {
     compare("120x40", &watched(app(PLAIN, 120, 40), Traffic::new(8, 5000)));
 }
 
+/// In shadow mode: what each CPU would carry stands where otherwise its backlog and delays are.
+#[test]
+fn shadow_mode_has_what_each_cpu_would_carry() {
+    let mut traffic = Traffic::new(4, 300);
+    let mut app = app(PLAIN, 80, 24);
+    for second in 1..=10 {
+        let mut status = traffic.look(SECOND_NS, 1000);
+        status.settings.shadow = true;
+        for cpu in &mut status.cpus {
+            cpu.would = Some(second * 1000 * (u64::from(cpu.cpu) + 1));
+        }
+        app.update(look(status, second));
+    }
+    let text = compare("shadow", &app);
+    assert!(text.contains("would/s") && !text.contains("waiting"), "{text}");
+}
+
 #[test]
 fn large_terminal_has_all_columns() {
     let mut traffic = Traffic::new(16, 5000);

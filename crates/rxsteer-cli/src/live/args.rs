@@ -1,6 +1,7 @@
 //! The options of `rxsteer live`.
 
 use crate::change_spec::parse_interval;
+use crate::events_out::EventsArg;
 use crate::listen::Listen;
 use crate::out::OutArgs;
 use crate::record_args::{RecordArgs, RotateArgs};
@@ -132,6 +133,9 @@ pub(crate) struct LiveArgs {
 
     #[command(flatten)]
     pub(crate) listen: Listen,
+
+    #[command(flatten)]
+    pub(crate) events: EventsArg,
 
     /// Print JSON lines: one each second, the last one is the report
     #[arg(long, help_heading = "Output")]

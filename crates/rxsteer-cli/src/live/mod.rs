@@ -8,11 +8,12 @@ mod watch;
 mod xdp;
 
 use crate::Outcome;
+use crate::events_out::EventsTo;
 use crate::input::{end_on_signals, issues};
 use crate::listen;
 use crate::output::{self, json, table};
 use crate::replay::{Run, report_after};
-use crate::userspace::{About, Answering, Origin, Place};
+use crate::userspace::{About, Attending, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
 use open::{Named, Opened, Way, open};
@@ -43,6 +44,7 @@ struct Interface {
 /// The command.
 pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.settings()?;
+    args.events.refuse_beside_json(args.json)?;
     let way = Way::of(args)?;
     let cpus = steer.cpus(sys::allowed_cpus())?;
     let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
@@ -60,6 +62,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     // Before anything is received: readers of pipes may let it wait.
     let mut sinks = args.out.open(std::iter::empty::<&str>(), &config, &end)?;
     let mut bound = args.listen.bind()?;
+    let events = EventsTo::open(&args.events)?.begin()?;
     let place = Place::find(Command::Live, args.socket.as_deref())?;
     anyhow::ensure!(
         bound.is_none() || place.is_some(),
@@ -85,13 +88,13 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         out: sinks.as_mut().map(|sinks| sinks.take(cpu)),
     };
     let mut interfaces = Vec::new();
-    let (mut watch, mut answering, mut serving) = (None, None, None);
+    let (mut watch, mut attending, mut serving) = (None, None, None);
     let begun = Instant::now();
     let report =
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, control| {
             let watched = Watched::new(receivers, control);
-            answering = place.and_then(|place| place.answer(about, watched));
-            let socket = answering.as_ref().map(Answering::socket);
+            attending = Attending::begin(place, about, watched, events);
+            let socket = attending.as_ref().and_then(Attending::socket);
             let start = |(bound, socket): (listen::Bound, _)| {
                 bound.start(Some(socket), listen::unprivileged)
             };
@@ -107,7 +110,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         });
     // A server that could not begin is said after what was received.
     let served = serving.map_or(Ok(()), |serving| serving?.stop());
-    drop((watch, answering));
+    drop((watch, attending));
     let mut report = report?;
     if let Err(why) = served {
         output::note(&format!("rxsteer: nothing listened: {}", output::error_text(&why)));
@@ -139,7 +142,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         object["interfaces"] = interfaces.iter().map(shown_interface).collect();
         output::print(&format!("{object}\n"))?;
     } else {
-        output::print(&table::run(&run, table::room_on_terminal()))?;
+        args.events.report(&table::run(&run, table::room_on_terminal()))?;
     }
     report_after(&run, false);
     note_kernel_drops(&run, args.ring_size);

@@ -71,9 +71,6 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    #[command(flatten)]
-    pub(crate) events: EventsArg,
-
     /// For tests of the order guard: without it, flows are reordered
     #[arg(long, hide = true)]
     pub(crate) without_order_guard: bool,
@@ -86,15 +83,12 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true)]
     pub(crate) end_with_parent: bool,
 
-    #[command(flatten)]
-    pub(crate) records: RunRecordArgs,
-
     #[command(flatten, next_help_heading = "Steering")]
     pub(crate) options: Options<RunSettings>,
 
     /// Settings from a TOML file; options override it
     ///
-    /// The file can have all settings of this part. Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size =
+    /// The file can have all settings of this part, of Flow records, and --listen and --events. Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size =
     /// 512, flow-limit = true, else = "local", rps-map = { "eth0:0" = "0-3" }. On SIGHUP rxsteer reads it again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
@@ -166,6 +160,12 @@ pub(crate) struct FixedSettings {
 
     #[command(flatten)]
     pub(crate) listen: Listen,
+
+    #[command(flatten)]
+    pub(crate) events: EventsArg,
+
+    #[command(flatten)]
+    pub(crate) records: RunRecordArgs,
 }
 
 impl RunArgs {
@@ -186,7 +186,7 @@ impl RunArgs {
 impl RunArgs {
     /// Refuses flow records where there can be none.
     pub(crate) fn check_records(&self, settings: &RunSettings) -> anyhow::Result<()> {
-        if !self.records.output.is_some() {
+        if !settings.fixed.records.output.is_some() {
             return Ok(());
         }
         anyhow::ensure!(

@@ -370,7 +370,7 @@ fn setup(args: &RunArgs, asked: &FixedSettings, plan: &Plan) -> anyhow::Result<S
         flow_stats: asked.flow_stats(),
         hz: plan.host.hz,
         drop_on_arrival: false,
-        flow_records: args.records.output.is_some(),
+        flow_records: asked.records.output.is_some(),
         as_with_short_ticks: args.as_with_short_ticks,
     })
 }

@@ -1,7 +1,7 @@
 //! The in-kernel path as an instance needs it. This is a trait, so that tests can simulate what happens to a running
 //! instance (an interface is deleted, a CPU goes offline, another process detaches the program).
 
-use super::summaries::Lately;
+use crate::summaries::Lately;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_user::core::matching::PacketRule;
 use rxsteer_user::core::{CpuId, FlowKey};
@@ -173,13 +173,13 @@ impl Datapath for Path {
             counts.received += row.get(LiveCounter::Received);
             counts.moves += row.get(LiveCounter::Moves);
             counts.deferred += row.get(LiveCounter::Deferred);
-            counts.flow_limit += row.get(LiveCounter::FlowLimitDrops);
+            counts.drops.flow_limit += row.get(LiveCounter::FlowLimitDrops);
         }
         for (cpu, row) in &counters.processed {
             let counts = cpus.entry(cpu.get()).or_default();
             counts.delivered = row.get(LiveCpuCounter::Delivered);
-            counts.lost = row.get(LiveCpuCounter::Lost);
-            counts.alloc = row.get(LiveCpuCounter::AllocDrops);
+            counts.drops.ring_full = row.get(LiveCpuCounter::Lost);
+            counts.drops.alloc = row.get(LiveCpuCounter::AllocDrops);
             counts.while_waiting = row.get(LiveCpuCounter::LostWaiting);
             counts.while_busy = row.get(LiveCpuCounter::LostBusy);
             counts.in_bursts = row.get(LiveCpuCounter::LostBurst);

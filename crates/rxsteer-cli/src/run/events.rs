@@ -5,10 +5,11 @@ use super::datapath::Datapath;
 use super::instance::Instance;
 use super::queries::{EventReply, EventRequest, Inbox};
 use super::reload::Reload;
-use super::summaries::{self, Summaries};
+use super::summaries::dropped;
 use super::watch::{self, LinkNews};
 use crate::Outcome;
 use crate::events_out::EventsOut;
+use crate::summaries::{self, Summaries};
 use anyhow::Context;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -147,7 +148,9 @@ impl Schedule {
         }
         if now >= self.sum {
             self.sum = now + summaries::LOOK;
-            events.extend(self.summaries.look(now, &instance.path.lately(), &instance.shown()));
+            let settings = instance.shown();
+            let describe = |cpu, lately: &_, seconds| dropped(cpu, lately, seconds, &settings);
+            events.extend(self.summaries.look(now, &instance.path.lately(), describe));
             instance.events.overdue(now).iter().for_each(|event| out.take(event));
         }
         self.stale |= match &self.news {

@@ -2,8 +2,8 @@
 
 use super::super::count;
 use super::super::datapath::{Counted, DatapathView};
-use super::super::summaries::Lately;
 use super::*;
+use crate::summaries::Lately;
 use rxsteer_host::Link;
 use rxsteer_user::core::{CpuId, FlowKey, Policy, ThreadClass};
 use rxsteer_xdp::{DeviceId, FlowExplained, FlowStatistics, LiveFlow, Mode, RxCounts};

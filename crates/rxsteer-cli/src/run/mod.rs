@@ -101,7 +101,7 @@ mod running {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
         }
         let settings = args.settings()?;
-        let events_to = EventsTo::open(&args.events)?;
+        let events_to = EventsTo::open(&settings.fixed.events)?;
         args.check_records(&settings)?;
         let bound = settings.fixed.listen.bind()?;
         let begin = || -> anyhow::Result<_> {
@@ -110,7 +110,7 @@ mod running {
             let notes = std::mem::take(&mut plan.notes);
             let defaults = plan.defaults.clone();
             let path = registered.path.clone();
-            let records = records::open(&args.records, &args.interfaces)?;
+            let records = records::open(&settings.fixed.records, &args.interfaces)?;
             let instance = attach::start(&args, &settings.fixed, plan, path)?;
             Ok((instance, listener, registered, notes, defaults, records))
         };
@@ -118,7 +118,7 @@ mod running {
             // Behind another instance's steering the kernel's would reorder.
             Err(why) if args.to_kernel && !attach::is_steered(&args)? => {
                 drop(signals);
-                if args.events.to.is_some() {
+                if settings.fixed.events.to.is_some() {
                     output::note("rxsteer: --events has no effect on the kernel's own steering");
                 }
                 if bound.is_some() {
@@ -140,7 +140,7 @@ mod running {
         instance.threads_said = instance.path.threads_problem().map(|why| why.to_string());
         events::say(&mut instance, &mut out, happened);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        let (json, to_stderr) = (args.json, args.events.is_stdout());
+        let (json, to_stderr) = (args.json, settings.fixed.events.is_stdout());
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));
         let (queries, mut inbox) =
             QueryServer::<rxsteer_xdp::Path>::new(instance.path.view()?, instance.latest())?;

@@ -70,8 +70,10 @@ impl Reload {
             ("no-flow-stats", begun.flow_stats() == fixed.flow_stats()),
             ("listen", begun.listen.listen == fixed.listen.listen),
             ("listen-token-file", begun.listen.listen_token_file == fixed.listen.listen_token_file),
+            ("events", begun.events == fixed.events),
         ];
-        let changed = same.iter().filter(|(_, same)| !same).map(|(name, _)| *name);
+        let same = same.into_iter().chain(begun.records.same(&fixed.records));
+        let changed = same.filter(|(_, same)| !same).map(|(name, _)| name);
         let changed: Vec<&str> = changed.collect();
         if !changed.is_empty() {
             return Err(cant_change(&changed));

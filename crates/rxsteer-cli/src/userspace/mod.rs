@@ -1,17 +1,21 @@
-//! What `rxsteer live` and `rxsteer replay` show of themselves while they run: a control socket, as `rxsteer run` has,
-//! and a thread that answers on it. The threads that move packets do nothing for it.
+//! What `rxsteer live` and `rxsteer replay` show of themselves while they run: a control socket and events, as `rxsteer
+//! run` has, and a thread for both. The threads that move packets do nothing for it.
 
 mod flows;
+mod news;
 mod status;
 
+use crate::events_out::EventsOut;
 use crate::output;
+use crate::summaries;
+use news::News;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rxsteer_records::recording::LiveFlows;
 use rxsteer_status::control::{Control, Server};
 use rxsteer_status::protocol::{Answer, Request};
 use rxsteer_status::registry::{self, Registered};
 use rxsteer_status::userspace::Watched;
-use rxsteer_status::{Command, client};
+use rxsteer_status::{Command, EventKind, Happened, client};
 use rxsteer_user::packet::DissectOptions;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -19,9 +23,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Instant;
-
-/// How often the thread looks at clients that are silent, in milliseconds. Without clients it waits for one.
-const LOOK_MS: u16 = 1000;
 
 /// A place for clients to ask, before there is anything to answer.
 pub(crate) struct Place {
@@ -49,12 +50,12 @@ pub(crate) struct About {
     pub(crate) flows: Option<LiveFlows>,
 }
 
-/// The thread that answers clients; it ends, and its socket goes, when this is dropped.
-pub(crate) struct Answering {
+/// The thread that answers clients and finds events; it ends, and its socket goes, when this is dropped.
+pub(crate) struct Attending {
     thread: Option<JoinHandle<()>>,
     /// Closed to end the thread.
     stop: Option<UnixStream>,
-    registered: Registered,
+    registered: Option<Registered>,
 }
 
 impl Place {
@@ -73,32 +74,48 @@ impl Place {
             }
         }
     }
+}
 
-    /// Begins to answer. Where no thread can be had, nothing is answered: packets matter more.
-    pub(crate) fn answer(self, about: About, watched: Watched) -> Option<Answering> {
-        let control = Control::new(self.listener).ok()?;
+impl Attending {
+    /// Begins to answer, if there is a place for it, and to find events. Where no thread can be had, there is neither:
+    /// packets matter more.
+    pub(crate) fn begin(
+        place: Option<Place>,
+        about: About,
+        watched: Watched,
+        out: EventsOut,
+    ) -> Option<Attending> {
+        if place.is_none() && !out.has_lines() {
+            return None;
+        }
+        let (control, registered) = match place {
+            Some(place) => (Some(Control::new(place.listener).ok()?), Some(place.registered)),
+            None => (None, None),
+        };
         let (stop, stopped) = UnixStream::pair().ok()?;
+        let socket = registered.as_ref().map(|at| at.path.display().to_string());
+        let found = status::found(&about, &watched);
+        let begun = Instant::now();
         let answers = Answers {
             about,
             watched,
-            socket: self.registered.path.display().to_string(),
+            socket: socket.unwrap_or_default(),
             network_namespace: client::network_namespace(),
-            begun: Instant::now(),
+            begun,
+            news: News::new(begun, &found, out),
         };
         let thread = std::thread::Builder::new().name("rxsteer-query".to_owned());
         let thread = thread.spawn(move || attend(control, answers, &stopped)).ok()?;
-        Some(Answering { thread: Some(thread), stop: Some(stop), registered: self.registered })
+        Some(Attending { thread: Some(thread), stop: Some(stop), registered })
     }
-}
 
-impl Answering {
     /// Where clients ask.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.registered.path.clone()
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
+        self.registered.as_ref().map(|at| at.path.clone())
     }
 }
 
-impl Drop for Answering {
+impl Drop for Attending {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -107,20 +124,28 @@ impl Drop for Answering {
     }
 }
 
-fn attend(mut control: Control, mut answers: Answers, stopped: &UnixStream) {
+fn attend(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStream) {
+    let mut look = answers.begun + summaries::LOOK;
     loop {
-        control.serve(Instant::now(), &mut answers);
-        let mut fds = control.wait_for();
-        let timeout = match (control.has_work(), fds.len()) {
-            (true, _) => PollTimeout::ZERO,
-            // The listener alone.
-            (false, 1) => PollTimeout::NONE,
-            (false, _) => PollTimeout::from(LOOK_MS),
-        };
+        let now = Instant::now();
+        if let Some(control) = &mut control {
+            control.serve(now, &mut answers);
+        }
+        if now >= look {
+            look = now + summaries::LOOK;
+            let found = answers.found();
+            answers.news.look(now, &found);
+        }
+        let has_work = control.as_ref().is_some_and(Control::has_work);
+        let mut fds = control.as_ref().map_or_else(Vec::new, Control::wait_for);
         fds.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
+        let rest = look.saturating_duration_since(Instant::now()).as_millis() as u16 + 1;
+        let timeout = if has_work { PollTimeout::ZERO } else { PollTimeout::from(rest) };
         // A failed poll is repeated in the next round.
         let _ = poll(&mut fds, timeout);
         if fds.last().is_some_and(|fd| fd.any().unwrap_or(false)) {
+            let found = answers.found();
+            answers.news.end(Instant::now(), &found);
             return;
         }
     }
@@ -133,19 +158,24 @@ struct Answers {
     socket: String,
     network_namespace: Option<u64>,
     begun: Instant,
+    news: News,
 }
 
 impl Answers {
-    /// Why the settings can't be changed.
+    /// Refuses to change settings.
     fn fixed(&self) -> Answer {
+        Answer::Error(self.why_fixed())
+    }
+
+    fn why_fixed(&self) -> String {
         let command = self.about.command.name();
         let plan = match self.about.command {
             Command::Replay => "; --change-at plans a change for a replay",
             _ => "",
         };
-        Answer::Error(format!(
+        format!(
             "rxsteer {command} takes no changes while it runs: end it (Ctrl-C) and start it with other options{plan}"
-        ))
+        )
     }
 }
 
@@ -157,7 +187,12 @@ impl Server for Answers {
                 "rxsteer {command} writes the counts of its flows to a file and can't clear them; leave out --reset"
             )),
             Request::Status { flows, .. } => Answer::Status(Box::new(self.status(*flows as usize))),
-            Request::Set { .. } => self.fixed(),
+            Request::Set { settings } => {
+                let text = format!("{} is refused: {}", settings.join(" "), self.why_fixed());
+                let event = Happened::new(EventKind::ChangeRefused, text);
+                self.news.add(Instant::now(), event.with("settings", settings.clone()));
+                self.fixed()
+            }
             Request::Explain { .. } => Answer::Error(format!(
                 "rxsteer {command} does not say where single flows are; rxsteer explain FLOW with the same --policy, \
                  --cpus and --hash-seed says where they go, and --live asks rxsteer run (--socket PATH)"

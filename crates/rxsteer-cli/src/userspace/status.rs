@@ -1,12 +1,18 @@
 //! The status of a command that steers in user space.
 
-use super::{Answers, Origin, flows};
+use super::news::{Found, ReceivedFrom};
+use super::{About, Answers, Origin, flows};
 use rxsteer_host::Link;
-use rxsteer_status::userspace::Look;
+use rxsteer_status::userspace::{Look, Watched};
 use rxsteer_status::{InterfaceStatus, State, Status};
 use rxsteer_user::core::counters::LiveCounter;
 
 impl Answers {
+    /// What events are found by.
+    pub(super) fn found(&self) -> Found {
+        found(&self.about, &self.watched)
+    }
+
     /// The status, with up to `count` flows.
     pub(super) fn status(&self, count: usize) -> Status {
         let running_ns = self.begun.elapsed().as_nanos() as u64;
@@ -15,10 +21,7 @@ impl Answers {
         let guarded = self.watched.is_guarded();
         let flow_stats = about.flows.is_some();
         let settings = self.watched.settings(about.mode, about.dissect, flow_stats);
-        let links = match about.origins.iter().any(|origin| origin.ifindex.is_some()) {
-            true => rxsteer_host::links().ok(),
-            false => None,
-        };
+        let links = links(about);
         let interface = |origin| InterfaceStatus {
             running_ns,
             ..interface(origin, &look, links.as_deref(), guarded)
@@ -60,9 +63,39 @@ impl Answers {
             largest_flows: listed
                 .map_or_else(Vec::new, |flows| flows::largest(flows, count, about.command)),
             flow_records: None,
-            events: Vec::new(),
+            events: self.news.latest().to_vec(),
             ended_flows: Vec::new(),
         }
+    }
+}
+
+/// The interfaces that there are now, if they matter and are known.
+fn links(about: &About) -> Option<Vec<Link>> {
+    match about.origins.iter().any(|origin| origin.ifindex.is_some()) {
+        true => rxsteer_host::links().ok(),
+        false => None,
+    }
+}
+
+/// What events are found by.
+pub(super) fn found(about: &About, watched: &Watched) -> Found {
+    let look = watched.look();
+    let links = links(about);
+    let received_from = |origin: &Origin| {
+        let InterfaceStatus { name, state, kernel_drops, counts, .. } =
+            interface(origin, &look, links.as_deref(), false);
+        ReceivedFrom {
+            name,
+            state,
+            received: counts.get(LiveCounter::Received),
+            kernel_drops: kernel_drops.unwrap_or(0),
+        }
+    };
+    Found {
+        cpus: look.cpus(),
+        received_from: about.origins.iter().map(received_from).collect(),
+        settings: watched.settings(about.mode, about.dissect, false),
+        is_changing: look.is_changing(),
     }
 }
 

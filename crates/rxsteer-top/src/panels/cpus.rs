@@ -62,7 +62,7 @@ const BEHIND: [Column<CpuRow>; 10] = [
         text: |row| time(row, |time| time.application),
     },
     Column { title: "idle%", width: 6, from: 106, left: false, text: |row| time(row, Time::idle) },
-    Column { title: "waiting", width: 8, from: 0, left: false, text: |row| grouped(row.waiting) },
+    Column { title: WAITING, width: 8, from: 0, left: false, text: |row| grouped(row.waiting) },
     Column { title: DROPPED, width: 9, from: 0, left: false, text: |row| marked(row) },
     Column { title: "p50", width: 9, from: 116, left: false, text: |row| delay(row.delay_p50_ns) },
     Column { title: "p99", width: 9, from: 0, left: false, text: |row| delay(row.delay_p99_ns) },
@@ -76,6 +76,11 @@ const BEHIND: [Column<CpuRow>; 10] = [
     },
 ];
 const DROPPED: &str = "drops/s";
+const WAITING: &str = "waiting";
+/// In place of what waits, and of delays: in shadow mode nothing is sent to a CPU.
+const WOULD: Column<CpuRow> =
+    Column { title: "would/s", width: 11, from: 0, left: false, text: |row| rate(row.would) };
+const DELAYS: [&str; 2] = ["p50", "p99"];
 
 fn drops(row: &CpuRow) -> bool {
     row.dropped > Some(0.0)
@@ -140,7 +145,14 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
 fn table(seen: &Seen, area: Rect, first: usize, buffer: &mut Buffer) {
     let shown = |column: &&Column<CpuRow>| column.from <= area.width;
     let before: Vec<&Column<CpuRow>> = BEFORE.iter().filter(shown).collect();
-    let behind: Vec<&Column<CpuRow>> = BEHIND.iter().filter(shown).collect();
+    let is_shadow = seen.cpus.iter().any(|cpu| cpu.would.is_some());
+    let in_shadow = |column: &'static Column<CpuRow>| match column.title {
+        WAITING => Some(&WOULD),
+        title => (!DELAYS.contains(&title)).then_some(column),
+    };
+    let behind = BEHIND.iter().filter(shown);
+    let behind: Vec<&Column<CpuRow>> =
+        if is_shadow { behind.filter_map(in_shadow).collect() } else { behind.collect() };
     let taken: u16 = before.iter().chain(&behind).map(|column| column.width).sum();
     let bar_width = area.width.saturating_sub(taken).clamp(BAR, 40);
     let title = |column: &&Column<CpuRow>| cell(column.title, column.width, column.left);

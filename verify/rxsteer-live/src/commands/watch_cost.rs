@@ -1,5 +1,9 @@
 //! What viewers cost: packets a second through `rxsteer run --listen` without any, with one that asks each second, with
-//! a scrape each second, and with a thousand that send a byte now and then.
+//! a scrape each second, and with a thousand that send a byte now and then; and the CPU time that the process takes for
+//! each look.
+//!
+//! A turn of packets lasts half a second, and its noise is a few percent: it can't show a cost of less. The CPU time can:
+//! the scheduler counts it to the nanosecond. A look that takes 1 ms takes at most 0.1 % of one CPU at one a second.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,13 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, Steering, Testbed, Traffic};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::rounds::{Plan, Variant, measure};
 
 /// Frames from CPU 0 through `rxsteer run --policy rps`, without viewers and with them, in turns.
 ///
 /// Packets a second as quartiles, and their ratio to no viewer within a round. `again` is no viewer, too: the noise.
+/// `cpu_time`: what the process takes beyond what it takes without a viewer, of one CPU and for each look.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab watch-cost --rounds 15 --frames 2000000")]
 pub(crate) struct Options {
@@ -28,7 +33,13 @@ pub(crate) struct Options {
     /// Slow clients.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     slow: usize,
+    /// Looks whose CPU time is measured.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    looks: u32,
 }
+
+/// The time between looks whose CPU time is measured: the server asks the instance four times a second at most.
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// What the viewers of a turn do.
 #[derive(Clone, Copy)]
@@ -69,8 +80,76 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     ];
     let mut report = measure(&mut variants, &options.plan)?.report("no_viewer");
     report["answers"] = answers.load(Ordering::Relaxed).into();
+    report["cpu_time"] = receiver.inside(|| Ok(cpu_time(options, &steering, address)))??;
     drop(steering);
     Ok(report)
+}
+
+/// The CPU time of the process with and without viewers, in time of its own: no packets are sent.
+fn cpu_time(options: &Options, steering: &Steering, address: SocketAddr) -> Result<Value> {
+    let process = steering.id();
+    let span = PAUSE * options.looks;
+    let without = of_one_cpu(process, || {
+        sleep(span);
+        Ok(())
+    })?;
+    let mut report = Map::new();
+    report.insert("without_viewers_of_one_cpu".to_owned(), rounded(without).into());
+    for (name, path) in [("status", "/api/status"), ("metrics", "/metrics")] {
+        let with = of_one_cpu(process, || {
+            for _ in 0..options.looks {
+                let began = Instant::now();
+                ask(address, path).with_context(|| format!("no answer to {path}"))?;
+                sleep(PAUSE.saturating_sub(began.elapsed()));
+            }
+            Ok(())
+        })?;
+        let of_a_look = (with - without) * PAUSE.as_secs_f64();
+        let about = json!({
+            "ms_for_a_look": rounded(of_a_look * 1e3),
+            "of_one_cpu_at_one_a_second": rounded(of_a_look),
+        });
+        report.insert(name.to_owned(), about);
+    }
+    let (answers, stop, ready) =
+        (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let slow = std::thread::scope(|scope| {
+        scope.spawn(|| view(address, Viewers::Slow(options.slow), &answers, &stop, &ready));
+        while !ready.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(1));
+        }
+        let slow = of_one_cpu(process, || {
+            sleep(span);
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        slow
+    })?;
+    report.insert("slow_clients_of_one_cpu".to_owned(), rounded(slow - without).into());
+    Ok(report.into())
+}
+
+fn rounded(figure: f64) -> f64 {
+    (figure * 1e6).round() / 1e6
+}
+
+/// The share of one CPU that all threads of a process take during `work`.
+fn of_one_cpu(process: u32, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let (before, began) = (ran_ns(process)?, Instant::now());
+    work()?;
+    let ran = ran_ns(process)?.saturating_sub(before);
+    Ok(ran as f64 / began.elapsed().as_nanos() as f64)
+}
+
+/// How long the threads of a process have run, by the scheduler. None of those that serve ends meanwhile.
+fn ran_ns(process: u32) -> Result<u64> {
+    let mut sum = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+        let ran = text.split_whitespace().next().and_then(|ran| ran.parse::<u64>().ok());
+        sum += ran.with_context(|| format!("no time in schedstat: {text:?}"))?;
+    }
+    Ok(sum)
 }
 
 /// Does `work` while there are viewers, in the namespace of the server.

@@ -167,3 +167,30 @@ fn ended_flow_hands_its_last_counts_on() {
     let totals: Totals = steering.totals().unwrap();
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
+
+/// Far more flows than there are slots by default.
+#[test]
+fn hundred_thousand_flows_are_counted_where_there_are_slots_for_them() {
+    let test = "flows::hundred_thousand_flows_are_counted_where_there_are_slots_for_them";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    const FLOWS: u32 = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let arguments =
+        ["in0", "--policy", "rps", "--cpus", "0-1", "--flow-cnt", "262144", "--socket", &socket];
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let traffic = Traffic { flows: FLOWS, length: 64, ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    // Each flow's second packet finds the flow.
+    source.send(testbed.sender(), 0, 2 * u64::from(FLOWS)).unwrap();
+    let status = status(&socket, false);
+    let at = &status["flow_statistics"];
+    println!("{at} of {} bytes", status["memory_bytes"]);
+    adds_up(&status);
+    let (flows, refused) = (number(&at["flows"]), number(&at["refused"]));
+    // A flow is refused where all eight lines that it may have are taken.
+    assert!(flows > u64::from(FLOWS) - 100 && refused < 200, "{at}");
+    assert_eq!(status["largest_flows"].as_array().unwrap().len(), 1000);
+    steering.totals().unwrap();
+}

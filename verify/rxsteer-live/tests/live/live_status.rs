@@ -152,3 +152,36 @@ fn packets_that_a_full_backlog_drops_are_shown() {
     equals(&status, &report);
     assert!(number(&status["drops"]["ring_full"]) > 0, "{status}");
 }
+
+#[test]
+fn what_happens_is_in_the_file_of_events_and_in_the_status() {
+    let test = "live_status::what_happens_is_in_the_file_of_events_and_in_the_status";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("events");
+    let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    testbed.another_link(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    let events = ["--events", file.to_str().unwrap()];
+    let arguments = [&["in0", "in1", "--io", "packet", "--cpus", "0-1"][..], &events].concat();
+    let live = Steering::live(receiver, &arguments).unwrap();
+    let of_kind = |kind: &'static str| move |event: &Value| event["kind"] == kind;
+    let refused = receiver.command(rxsteer().unwrap()).args(["set", "in0", "policy=rps"]).output();
+    assert_eq!(refused.unwrap().status.code(), Some(2));
+    let text = super::watch::event(&file, of_kind("change_refused"))["text"].to_string();
+    assert!(text.contains("policy=rps is refused: rxsteer live takes no changes"), "{text}");
+    receiver.ip("link set in1 down").unwrap();
+    let down = super::watch::event(&file, of_kind("interface_changed"));
+    assert_eq!(down["fields"]["interface"], "in1");
+    receiver.ip("link del in1").unwrap();
+    let gone = super::watch::event(&file, of_kind("interface_gone"));
+    assert_eq!(gone["fields"]["interface"], "in1");
+    assert!(live.stderr().contains("in1 is gone"), "people are told, too: {}", live.stderr());
+    let shown = status(receiver, &["in0"]).unwrap();
+    let kinds: Vec<&Value> =
+        shown["events"].as_array().unwrap().iter().map(|e| &e["kind"]).collect();
+    assert!(kinds.contains(&&"interface_gone".into()), "{shown}");
+    // An interface that went away is a finding.
+    let (status, _) = live.terminated().unwrap();
+    assert_eq!(status.code(), Some(1));
+}

@@ -162,7 +162,7 @@ fn rates_add_up_to_what_was_sent() {
 }
 
 /// Waits until one of the events in `file` is as wanted, and returns it.
-fn event(file: &std::path::Path, is_it: impl Fn(&Value) -> bool) -> Value {
+pub(super) fn event(file: &std::path::Path, is_it: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
         let text = std::fs::read_to_string(file).unwrap_or_default();

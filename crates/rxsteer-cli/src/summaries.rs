@@ -1,0 +1,179 @@
+//! Events that sum up what packets did: moves, and drops that are many.
+//!
+//! [`Summaries::look`] is called once a second. Moves are summed up over a minute. Drops are reported after the second in
+//! which they became many, and then once a minute as long as they are; the caller has the words for them.
+
+use crate::output::table::grouped;
+use rxsteer_status::{Drops, EventKind, Happened};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often counts are looked at.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
+/// The time that one summary covers.
+const SUMMARY: Duration = Duration::from_secs(60);
+/// Fewer drops than this are not reported.
+const LEAST_DROPS: u64 = 10;
+/// Drops are reported from this share of the CPU's packets on: one of so many.
+const ONE_OF: u64 = 1000;
+
+/// What one CPU did, as far as events need it: cumulative counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lately {
+    /// What it received.
+    pub(crate) received: u64,
+    pub(crate) moves: u64,
+    pub(crate) deferred: u64,
+    /// What was delivered on it, and what never arrived; the flow limit drops what it received.
+    pub(crate) delivered: u64,
+    pub(crate) drops: Drops,
+    /// What its ring's thread did meanwhile.
+    pub(crate) while_waiting: u64,
+    pub(crate) while_busy: u64,
+    pub(crate) in_bursts: u64,
+    pub(crate) waited_ns: u64,
+    /// Not cumulative.
+    pub(crate) longest_wait_ns: u64,
+    pub(crate) class: Option<String>,
+}
+
+impl Lately {
+    /// What was counted after `before`. The counts of an interface that was detached since are missing, so a count may
+    /// be lower than before.
+    fn since(&self, before: &Lately) -> Lately {
+        let difference = |count: fn(&Lately) -> u64| count(self).saturating_sub(count(before));
+        Lately {
+            received: difference(|counts| counts.received),
+            moves: difference(|counts| counts.moves),
+            deferred: difference(|counts| counts.deferred),
+            delivered: difference(|counts| counts.delivered),
+            drops: self.drops.since(&before.drops),
+            while_waiting: difference(|counts| counts.while_waiting),
+            while_busy: difference(|counts| counts.while_busy),
+            in_bursts: difference(|counts| counts.in_bursts),
+            waited_ns: difference(|counts| counts.waited_ns),
+            longest_wait_ns: self.longest_wait_ns,
+            class: self.class.clone(),
+        }
+    }
+
+    /// Whether so many were dropped that it is reported.
+    fn is_over(&self) -> bool {
+        let are_many = |drops: u64, of: u64| drops >= LEAST_DROPS && drops * ONE_OF >= of;
+        let lost = self.drops.total() - self.drops.flow_limit;
+        are_many(lost, self.delivered + lost) || are_many(self.drops.flow_limit, self.received)
+    }
+}
+
+/// What was counted on a CPU when its drops were last looked at.
+#[derive(Debug, Default)]
+struct Before {
+    counts: Lately,
+    /// When drops were last reported.
+    said: Option<Instant>,
+}
+
+/// What was counted at the last looks.
+#[derive(Debug)]
+pub(crate) struct Summaries {
+    drops: BTreeMap<u16, Before>,
+    moves: (Instant, Lately),
+}
+
+impl Summaries {
+    pub(crate) fn new(now: Instant) -> Summaries {
+        Summaries { drops: BTreeMap::new(), moves: (now, Lately::default()) }
+    }
+
+    /// The events since the last call. `describe` says that a CPU dropped so many in so many seconds.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        cpus: &BTreeMap<u16, Lately>,
+        describe: impl Fn(u16, &Lately, u64) -> Happened,
+    ) -> Vec<Happened> {
+        self.report(now, cpus, describe, false)
+    }
+
+    /// The same at the end: what is not reported yet.
+    pub(crate) fn rest(
+        &mut self,
+        now: Instant,
+        cpus: &BTreeMap<u16, Lately>,
+        describe: impl Fn(u16, &Lately, u64) -> Happened,
+    ) -> Vec<Happened> {
+        self.report(now, cpus, describe, true)
+    }
+
+    fn report(
+        &mut self,
+        now: Instant,
+        cpus: &BTreeMap<u16, Lately>,
+        describe: impl Fn(u16, &Lately, u64) -> Happened,
+        is_last: bool,
+    ) -> Vec<Happened> {
+        let dropped = |(cpu, counts): (&u16, &Lately)| {
+            let (lately, seconds) = self.dropped(now, *cpu, counts, is_last)?;
+            Some(describe(*cpu, &lately, seconds))
+        };
+        let mut say: Vec<Happened> = cpus.iter().filter_map(dropped).collect();
+        say.extend(self.moved(now, cpus, is_last));
+        say
+    }
+
+    /// What a CPU did since its drops were last looked at, and the seconds since then, if so many were dropped.
+    fn dropped(
+        &mut self,
+        now: Instant,
+        cpu: u16,
+        counts: &Lately,
+        is_last: bool,
+    ) -> Option<(Lately, u64)> {
+        let before = self.drops.entry(cpu).or_default();
+        let since = before.said.map(|said| now.saturating_duration_since(said));
+        if !is_last && since.is_some_and(|since| since < SUMMARY) {
+            return None;
+        }
+        let lately = counts.since(&before.counts);
+        before.counts = counts.clone();
+        if !lately.is_over() {
+            before.said = None;
+            return None;
+        }
+        before.said = Some(now);
+        Some((lately, since.unwrap_or(LOOK).as_secs().max(1)))
+    }
+
+    fn moved(
+        &mut self,
+        now: Instant,
+        cpus: &BTreeMap<u16, Lately>,
+        is_last: bool,
+    ) -> Option<Happened> {
+        let since = now.saturating_duration_since(self.moves.0);
+        if !is_last && since < SUMMARY {
+            return None;
+        }
+        let sum = |count: fn(&Lately) -> u64| cpus.values().map(count).sum();
+        let counts = Lately {
+            moves: sum(|counts| counts.moves),
+            deferred: sum(|counts| counts.deferred),
+            received: sum(|counts| counts.received),
+            ..Lately::default()
+        };
+        let lately = counts.since(&self.moves.1);
+        self.moves = (now, counts);
+        if lately.moves == 0 && lately.deferred == 0 {
+            return None;
+        }
+        let text = format!(
+            "{} moves and {} packets deferred among {} in the last {} s",
+            grouped(lately.moves),
+            grouped(lately.deferred),
+            grouped(lately.received),
+            since.as_secs().max(1)
+        );
+        let event = Happened::new(EventKind::Moves, text).with("moves", lately.moves);
+        Some(event.with("deferred", lately.deferred).with("received", lately.received))
+    }
+}

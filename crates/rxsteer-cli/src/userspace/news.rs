@@ -1,0 +1,236 @@
+//! What happens to a command that steers in user space: events, found by comparing one look with the next.
+
+use crate::events_out::EventsOut;
+use crate::output::table::{grouped, percent};
+use crate::summaries::{Lately, Summaries};
+use crate::words::plural;
+use rxsteer_status::{CpuStatus, Event, EventKind, EventLog, Happened, SettingsShown, State};
+use rxsteer_user::core::counters::LiveCounter;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What one look finds.
+pub(super) struct Found {
+    pub(super) cpus: Vec<CpuStatus>,
+    /// By origin.
+    pub(super) received_from: Vec<ReceivedFrom>,
+    pub(super) settings: SettingsShown,
+    /// Whether packets are under way that were sent by former settings.
+    pub(super) is_changing: bool,
+}
+
+/// What one interface, or the input of a replay, is and gave.
+pub(super) struct ReceivedFrom {
+    pub(super) name: String,
+    pub(super) state: State,
+    pub(super) received: u64,
+    /// What the kernel dropped before it was received.
+    pub(super) kernel_drops: u64,
+}
+
+/// The events so far, and what the next ones are found by.
+pub(super) struct News {
+    log: EventLog,
+    out: EventsOut,
+    packets: Summaries,
+    /// What the kernel dropped, by origin.
+    before_us: Summaries,
+    origins: Vec<(String, State)>,
+    settings: Vec<(&'static str, String)>,
+    offline: Option<String>,
+}
+
+impl News {
+    /// Begins with what the first look found.
+    pub(super) fn new(now: Instant, found: &Found, out: EventsOut) -> News {
+        News {
+            log: EventLog::new(now),
+            out,
+            packets: Summaries::new(now),
+            before_us: Summaries::new(now),
+            origins: origins(found),
+            settings: listed(&found.settings),
+            offline: found.settings.offline.clone(),
+        }
+    }
+
+    /// The last events.
+    pub(super) fn latest(&self) -> Arc<[Event]> {
+        self.log.latest()
+    }
+
+    /// Adds one that no look finds.
+    pub(super) fn add(&mut self, now: Instant, happened: Happened) {
+        if let Some(event) = self.log.add(happened, now) {
+            self.out.take(&event);
+        }
+    }
+
+    /// Finds what happened since the look before. To be called once a second.
+    pub(super) fn look(&mut self, now: Instant, found: &Found) {
+        let mut happened = self.changes(found);
+        happened.extend(self.packets.look(now, &by_cpu(found), dropped));
+        let lost = |origin, lately: &_, seconds| not_received(found, origin, lately, seconds);
+        happened.extend(self.before_us.look(now, &by_origin(found), lost));
+        happened.into_iter().for_each(|happened| self.add(now, happened));
+        self.log.overdue(now).iter().for_each(|event| self.out.take(event));
+    }
+
+    /// The end: what is not said yet is said, and the last lines are written.
+    pub(super) fn end(mut self, now: Instant, found: &Found) {
+        let mut happened = self.changes(found);
+        happened.extend(self.packets.rest(now, &by_cpu(found), dropped));
+        let lost = |origin, lately: &_, seconds| not_received(found, origin, lately, seconds);
+        happened.extend(self.before_us.rest(now, &by_origin(found), lost));
+        happened.into_iter().for_each(|happened| self.add(now, happened));
+        self.log.rest(now).iter().for_each(|event| self.out.take(event));
+        self.out.close();
+    }
+
+    /// What became of interfaces, settings and workers.
+    fn changes(&mut self, found: &Found) -> Vec<Happened> {
+        let now = origins(found);
+        let pairs = self.origins.iter().zip(&now);
+        let mut happened: Vec<Happened> =
+            pairs.filter_map(|(before, now)| changed(before, now)).collect();
+        self.origins = now;
+        let offline = &found.settings.offline;
+        if *offline != self.offline {
+            let cpus = offline.as_deref().unwrap_or("none");
+            let text = format!(
+                "CPUs without a worker: {cpus} (were {}); their flows go to other CPUs",
+                self.offline.as_deref().unwrap_or("none")
+            );
+            happened.push(Happened::new(EventKind::Warning, text).with("cpus", cpus));
+            self.offline.clone_from(offline);
+        }
+        let settings = listed(&found.settings);
+        if !found.is_changing && settings != self.settings {
+            let pairs = self.settings.iter().zip(&settings).filter(|(before, now)| before != now);
+            let texts = pairs.map(|((name, was), (_, now))| format!("{name}={now} (was {was})"));
+            let text = texts.collect::<Vec<_>>().join(", ");
+            happened.push(Happened::new(EventKind::ChangeDone, text));
+            self.settings = settings;
+        }
+        happened
+    }
+}
+
+fn origins(found: &Found) -> Vec<(String, State)> {
+    found.received_from.iter().map(|origin| (origin.name.clone(), origin.state)).collect()
+}
+
+/// What became of an interface.
+fn changed(before: &(String, State), now: &(String, State)) -> Option<Happened> {
+    let ((was_called, was), (name, state)) = (before, now);
+    let (kind, text) = match state {
+        _ if before == now => return None,
+        State::Deleted => {
+            (EventKind::InterfaceGone, format!("{was_called} is gone: nothing comes from it"))
+        }
+        _ if was_called != name => {
+            (EventKind::InterfaceChanged, format!("{was_called} is called {name} now"))
+        }
+        State::Down => {
+            (EventKind::InterfaceChanged, format!("{name} is down: nothing comes from it"))
+        }
+        _ if *was == State::Deleted => {
+            (EventKind::InterfaceChanged, format!("{name} is there again"))
+        }
+        _ => (EventKind::InterfaceChanged, format!("{name} is up")),
+    };
+    Some(Happened::new(kind, text).with("interface", name.clone()).with("state", state.name()))
+}
+
+/// The settings that can change while it runs, by the names of their options.
+fn listed(settings: &SettingsShown) -> Vec<(&'static str, String)> {
+    let or = |text: &Option<String>, otherwise: &str| {
+        text.clone().unwrap_or_else(|| otherwise.to_owned())
+    };
+    let rules: Vec<&str> = settings.rules.iter().map(|rule| rule.rule.as_str()).collect();
+    let flow_limit = settings.flow_limit.map(|buckets| buckets.to_string());
+    vec![
+        ("policy", settings.policy.clone()),
+        ("cpus", settings.cpus.clone()),
+        ("rps-map", settings.rps_maps.join(" ")),
+        ("rule", rules.join("; ")),
+        ("else", settings.fallback.clone()),
+        ("rfs-cpus", or(&settings.rfs_cpus, "all")),
+        ("max-backlog", settings.queue_size.to_string()),
+        ("flow-limit", or(&flow_limit, "off")),
+        ("flow-cnt", settings.flow_cnt.to_string()),
+        ("sock-flow-entries", settings.sock_flow_entries.to_string()),
+    ]
+}
+
+/// What each CPU did.
+fn by_cpu(found: &Found) -> BTreeMap<u16, Lately> {
+    let lately = |cpu: &CpuStatus| Lately {
+        received: cpu.counts.rx.get(LiveCounter::Received),
+        moves: cpu.counts.rx.get(LiveCounter::Moves),
+        deferred: cpu.counts.rx.get(LiveCounter::Deferred),
+        delivered: cpu.counts.delivered,
+        drops: cpu.counts.drops,
+        ..Lately::default()
+    };
+    found.cpus.iter().map(|cpu| (cpu.cpu, lately(cpu))).collect()
+}
+
+/// What was received from each origin, and what the kernel dropped before.
+fn by_origin(found: &Found) -> BTreeMap<u16, Lately> {
+    let lately = |origin: &ReceivedFrom| {
+        let mut lately = Lately { delivered: origin.received, ..Lately::default() };
+        lately.drops.ring_full = origin.kernel_drops;
+        lately
+    };
+    (0..).zip(found.received_from.iter().map(lately)).collect()
+}
+
+/// The event of a CPU that dropped many packets.
+fn dropped(cpu: u16, lately: &Lately, seconds: u64) -> Happened {
+    let drops = &lately.drops;
+    let reasons = [
+        (
+            drops.ring_full,
+            "queue_full",
+            "the CPU's backlog was full; steer to more CPUs, or raise --max-backlog",
+        ),
+        (drops.alloc, "no_memory", "there was no memory for them"),
+        (drops.flow_limit, "flow_limit", "one flow filled half of a backlog that was half full"),
+        (drops.worker_lost, "worker_lost", "they were lost with their worker"),
+        (drops.interface_removed, "interface_removed", "their interface was removed"),
+        (drops.tx_full, "tx_full", "the interface that sends them on had no room"),
+    ];
+    let there = reasons.iter().filter(|(count, ..)| *count > 0);
+    let parts: Vec<String> =
+        there.map(|(count, _, why)| format!("{} since {why}", grouped(*count))).collect();
+    let text = format!(
+        "in the last {}: CPU {cpu} dropped {}: {}",
+        plural(seconds as usize, "second"),
+        plural(usize::try_from(drops.total()).unwrap_or(usize::MAX), "packet"),
+        parts.join("; ")
+    );
+    let event = Happened::new(EventKind::Drops, text).with("cpu", cpu).with("seconds", seconds);
+    let event = event.with("drops", drops.total()).with("delivered", lately.delivered);
+    reasons.iter().fold(event, |event, (count, name, _)| event.with(name, *count))
+}
+
+/// The event of an interface whose packets came faster than they were received.
+fn not_received(found: &Found, origin: u16, lately: &Lately, seconds: u64) -> Happened {
+    let name = found.received_from.get(usize::from(origin)).map_or("", |origin| &origin.name);
+    let lost = lately.drops.ring_full;
+    let text = format!(
+        "in the last {}: the kernel dropped {} of {name} ({}) before they were received: receive on another CPU \
+         (--rx-cpus), steer to more CPUs, or raise --ring-size",
+        plural(seconds as usize, "second"),
+        plural(usize::try_from(lost).unwrap_or(usize::MAX), "packet"),
+        percent(lost, lost + lately.delivered)
+    );
+    let event = Happened::new(EventKind::Drops, text).with("interface", name);
+    event.with("seconds", seconds).with("kernel_drops", lost).with("received", lately.delivered)
+}
+
+#[cfg(test)]
+#[path = "news_tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! Events of two looks, made up.
+
+use super::*;
+use rxsteer_status::{Counts, ThreadShown};
+use serde_json::json;
+use std::time::Duration;
+
+/// One CPU that received and delivered so many packets, and an interface.
+fn found(packets: u64) -> Found {
+    let settings = json!({
+        "policy": "rps", "mode": "packet", "cpus": "0-1", "rps_maps": [], "else": "hash", "queue_size": 1000,
+        "flow_limit": null, "threads": "other", "shadow": false, "flow_cnt": 1024, "sock_flow_entries": 32768,
+        "inner": false, "flow_stats": false, "order_guard": true
+    });
+    let mut counts = Counts { delivered: packets, ..Counts::default() };
+    counts.rx.add(|counter| if counter == LiveCounter::Received { packets } else { 0 });
+    let thread = ThreadShown::default();
+    Found {
+        cpus: vec![CpuStatus { cpu: 1, counts, thread, delay: None, would: None }],
+        received_from: vec![ReceivedFrom {
+            name: "eth0".to_owned(),
+            state: State::Steered,
+            received: packets,
+            kernel_drops: 0,
+        }],
+        settings: serde_json::from_value(settings).unwrap(),
+        is_changing: false,
+    }
+}
+
+struct Watched {
+    news: News,
+    now: Instant,
+}
+
+impl Watched {
+    fn begin() -> Watched {
+        let now = Instant::now();
+        Watched { news: News::new(now, &found(0), EventsOut::nowhere()), now }
+    }
+
+    /// Looks a second later; the events that this adds.
+    fn look(&mut self, found: &Found) -> Vec<(EventKind, String)> {
+        let before = self.news.latest().last().map_or(0, |last| last.number);
+        self.now += Duration::from_secs(1);
+        self.news.look(self.now, found);
+        let latest = self.news.latest();
+        let added = latest.iter().filter(|event| event.number > before);
+        added.map(|event| (event.known_kind().unwrap(), event.text.clone())).collect()
+    }
+}
+
+#[test]
+fn nothing_happens_while_packets_flow() {
+    let mut watched = Watched::begin();
+    for second in 1..200 {
+        assert_eq!(watched.look(&found(second * 1000)), []);
+    }
+}
+
+#[test]
+fn interfaces_are_followed() {
+    let mut watched = Watched::begin();
+    let mut now = found(0);
+    let mut becomes = |name: &str, state| {
+        (now.received_from[0].name, now.received_from[0].state) = (name.to_owned(), state);
+        watched.look(&now)
+    };
+    let [down, up, renamed, gone] = [
+        becomes("eth0", State::Down),
+        becomes("eth0", State::Steered),
+        becomes("lan0", State::Steered),
+        becomes("lan0", State::Deleted),
+    ];
+    let changed = |text: &str| vec![(EventKind::InterfaceChanged, text.to_owned())];
+    assert_eq!(down, changed("eth0 is down: nothing comes from it"));
+    assert_eq!(up, changed("eth0 is up"));
+    assert_eq!(renamed, changed("eth0 is called lan0 now"));
+    assert_eq!(
+        gone,
+        [(EventKind::InterfaceGone, "lan0 is gone: nothing comes from it".to_owned())]
+    );
+    assert_eq!(becomes("lan0", State::Deleted), [], "it is said once");
+}
+
+#[test]
+fn change_is_done_when_nothing_of_former_settings_is_under_way() {
+    let mut watched = Watched::begin();
+    let mut now = found(0);
+    now.settings.policy = "sparse".to_owned();
+    now.is_changing = true;
+    assert_eq!(watched.look(&now), []);
+    now.is_changing = false;
+    let done = (EventKind::ChangeDone, "policy=sparse (was rps)".to_owned());
+    assert_eq!(watched.look(&now), [done]);
+    now.settings.offline = Some("1".to_owned());
+    let said = watched.look(&now);
+    assert!(said[0].1.starts_with("CPUs without a worker: 1 (were none)"), "{said:?}");
+}
+
+#[test]
+fn many_drops_are_said_with_their_reasons() {
+    let mut watched = Watched::begin();
+    let mut now = found(10_000);
+    now.cpus[0].counts.drops.ring_full = 9;
+    assert_eq!(watched.look(&now), [], "few");
+    now.cpus[0].counts.drops.ring_full += 30;
+    now.cpus[0].counts.drops.tx_full += 12;
+    let said = watched.look(&now);
+    let text = "in the last 1 second: CPU 1 dropped 42 packets: 30 since the CPU's backlog was full; steer to more CPUs, or raise \
+                --max-backlog; 12 since the interface that sends them on had no room";
+    assert_eq!(said, [(EventKind::Drops, text.to_owned())]);
+    now.received_from[0].kernel_drops = 5_000;
+    let said = watched.look(&now);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].1.contains("the kernel dropped 5000 packets of eth0 (33.3 %)"), "{said:?}");
+}
+
+#[test]
+fn end_says_what_no_look_has_said() {
+    let Watched { mut news, now } = Watched::begin();
+    let mut last = found(1000);
+    last.cpus[0].counts.rx.add(|counter| if counter == LiveCounter::Moves { 7 } else { 0 });
+    news.look(now + Duration::from_secs(1), &last);
+    assert_eq!(news.latest().len(), 0, "moves are summed up over a minute");
+    let end = now + Duration::from_secs(2);
+    let said = news.packets.rest(end, &by_cpu(&last), dropped);
+    assert_eq!(said[0].text, "7 moves and 0 packets deferred among 1 000 in the last 2 s");
+    news.end(end, &last);
+}
