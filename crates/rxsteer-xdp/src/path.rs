@@ -90,8 +90,6 @@ pub struct Path {
     /// Where buckets are, and what is counted to move them.
     buckets: Buckets,
     counting: Option<balance::Counting>,
-    /// Moves of buckets that wait until frames are guarded again.
-    moving: Vec<rxsteer_core::Move>,
     /// What is published to views.
     known: Latest<Known>,
     /// Flows that ended because their interface was detached, in addition to those that the programs report.
@@ -149,7 +147,6 @@ impl Path {
             quiet_ticks: 0,
             buckets: Buckets::default(),
             counting: None,
-            moving: Vec::new(),
             known: Latest::new(Known::of(settings)),
             ended: EndedFlows::default(),
         };
@@ -206,7 +203,7 @@ impl Path {
             // A CPU was offline and is already back. No change was requested, but the ring needs one.
             self.requested = Some(self.settings.clone());
         }
-        self.balance()?;
+        self.balance();
         self.publish();
         if let Some(requested) = self.requested.clone() {
             // A failed change is tried again in the next tick.

@@ -246,10 +246,12 @@ impl Settings {
             || self.shadow
     }
 
-    /// Whether the CPU of a flow may change although the settings stay: by the policy, or since packets of a flow match
-    /// different rules.
+    /// Whether the CPU of a flow may change although the settings stay: by the policy, because a bucket moves, or since
+    /// packets of a flow match different rules.
     pub(crate) fn remember_flows(&self) -> bool {
-        self.policy.remembers_flows() || !self.packet_rules.is_empty()
+        self.policy.remembers_flows()
+            || self.policy.balance().is_some()
+            || !self.packet_rules.is_empty()
     }
 
     /// The same settings without policy and rules: each frame stays where it is received.

@@ -240,14 +240,14 @@ static __always_inline struct steer_target steer_by_hash(const struct steer_conf
 	return target;
 }
 
-/* The target of a packet that has a flow, by the policies without state: none, bound, rps, balance. */
+/* The target of a packet that has a flow, by the policies without state: none, bound, rps. */
 static __always_inline struct steer_target steer_fixed_target(const struct steer_config *config,
 							      const struct steer_arrival *packet)
 {
 	struct steer_target target = { .cpu = packet->rx_cpu, .by = STEER_BY_LOCAL };
 	const struct steer_row *row;
 
-	if (config->policy == STEER_RPS || config->policy == STEER_BALANCE)
+	if (config->policy == STEER_RPS)
 		return steer_by_hash(config, packet, steer_map_of(config, packet));
 	if (config->policy == STEER_BOUND) {
 		row = steer_row_at(config->first_row + packet->row);

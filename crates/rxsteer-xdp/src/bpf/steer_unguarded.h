@@ -2,8 +2,8 @@
 /*
  * Frames without a slot.
  *
- * Under the policies none, bound, rps and balance, a flow has one target as long as the configuration is active (under
- * rps: as long as all CPUs of its map are online; under balance: as long as no bucket moves). Once nothing of any flow is under way anywhere else, each flow uses one
+ * Under the policies none, bound and rps, a flow has one target as long as the configuration is active (under rps: as
+ * long as all CPUs of its map are online). Once nothing of any flow is under way anywhere else, each flow uses one
  * ring, or none; a ring is first in, first out, with one reader. The order guard is then not needed, so slots are
  * neither read nor written. A configuration with this property is marked *unguarded*. User space activates and ends it
  * by these rules (src/path/unguarded.rs):
@@ -21,8 +21,7 @@
  * A slot has room for one ring, so all flows that share a slot must have one target. The slot then names that target,
  * or is unset, and no flow is deferred because of another flow. Under none and bound this holds, since a flow table
  * belongs to one queue. Under rps it holds as well, since a queue has one CPU map, except for slots across a boundary:
- * their flows are guarded all the time (steer_is_boundary_slot). Under balance, user space lets frames go unguarded only
- * where a flow table has at least as many slots as there are buckets, so that all flows of a slot are in one bucket.
+ * their flows are guarded all the time (steer_is_boundary_slot).
  *
  * Frames with metadata or a tag use their slot, too, and go to their targets like other frames. A flow may contain both
  * kinds of frames.

@@ -7,17 +7,13 @@
 //! ```
 //!
 //! A bucket's CPU is an entry of the active configuration, and the programs read it for each packet. It can change at
-//! any time while every decision passes the order guard; every online CPU has a ring. Under `balance` alone, frames go
-//! without the guard as long as no bucket moves. Then a move is made in steps: frames are guarded again, all rings drain
-//! past that moment, and the entry changes (`unguarded.rs`). While a ring does not drain, since its CPU gives it no time,
-//! moves wait, and no others are decided.
+//! any time, since every decision passes the order guard, and every online CPU has a ring.
 //!
 //! The time of a CPU is that of its ring's thread, in nanoseconds, and everything else that `/proc/stat` counts there.
 //! The latter counts ticks, so it is taken over a second. If either cannot be read, buckets stay where they are.
 
 use super::Path;
 use crate::abi::{self, GENERATIONS, MAX_BUCKETS};
-use crate::load::LoadError;
 use crate::setup::Settings;
 use rxsteer_core::balance::Counted;
 use rxsteer_core::explain::Reason;
@@ -85,42 +81,18 @@ impl Path {
     }
 
     /// Ends an interval if it is over, and moves buckets.
-    pub(super) fn balance(&mut self) -> Result<(), LoadError> {
-        // While a change is under way, the active rules may be others.
-        if self.requested.is_some() || self.is_draining {
-            self.moving.clear();
-        }
-        if self.moving.is_empty() {
-            self.moving = self.moves_of_interval();
-        }
-        if self.moving.is_empty() {
-            return Ok(());
-        }
-        self.attach_switches()?;
-        self.quiet_ticks = 0;
-        self.guard_again()?;
-        if self.are_unguarded_delivered()? {
-            let mut moves = std::mem::take(&mut self.moving);
-            let table = &self.buckets.table;
-            moves.retain(|one| table.get(usize::from(one.bucket)) == Some(&one.from));
-            self.move_buckets(&moves);
-        }
-        Ok(())
-    }
-
-    /// Ends an interval if it is over: the moves that it leads to.
-    fn moves_of_interval(&mut self) -> Vec<Move> {
+    pub(super) fn balance(&mut self) {
         let Some(balance) = self.settings.policy.balance().copied() else {
             self.counting = None;
             self.buckets.problem = None;
-            return Vec::new();
+            return;
         };
         let interval = Duration::from_millis(balance.interval_ms.into());
         let now = Instant::now();
         match &self.counting {
             Some(counting) if counting.balance == balance => {
                 if now - counting.since < interval {
-                    return Vec::new();
+                    return;
                 }
             }
             _ => self.counting = None,
@@ -134,7 +106,7 @@ impl Path {
                  be read (in a container: give it the host's PID namespace, or --security-opt systempaths=unconfined)"
                     .to_owned(),
             );
-            return Vec::new();
+            return;
         };
         self.buckets.problem = None;
         let ran: Vec<u64> = rings.iter().map(|(ran_ns, _)| *ran_ns).collect();
@@ -142,7 +114,7 @@ impl Path {
             let readings = VecDeque::from([(now, stat, ran)]);
             let balancer = Balancer::new(&balance, &counted);
             self.counting = Some(Counting { balance, balancer, since: now, rings, readings });
-            return Vec::new();
+            return;
         };
         let elapsed = now - counting.since;
         counting.since = now;
@@ -167,7 +139,10 @@ impl Path {
         }
         let elapsed_ns = elapsed.as_nanos() as u64;
         let moves = counting.balancer.interval(&self.buckets.table, &loads, &counted, elapsed_ns);
-        if self.requested.is_some() || self.is_draining { Vec::new() } else { moves }
+        // While a change is under way, the active rules may be others.
+        if self.requested.is_none() && !self.is_draining {
+            self.move_buckets(&moves);
+        }
     }
 
     /// Moves buckets at once.

@@ -75,11 +75,11 @@ impl Path {
     /// Writes the inactive configuration, activates it, and waits until no program uses the former one.
     pub(super) fn decide_by(&mut self, settings: &Settings) -> io::Result<()> {
         self.activate(settings, false)?;
-        self.settle()
+        self.wait_for_readers()
     }
 
     /// Waits until no program uses the inactive configuration any more, so that it can be rewritten.
-    fn settle(&mut self) -> io::Result<()> {
+    fn wait_for_readers(&mut self) -> io::Result<()> {
         if self.may_be_read {
             self.graces.wait()?;
             self.may_be_read = false;
@@ -94,7 +94,7 @@ impl Path {
     /// Writes the inactive configuration, and activates it; with `unguarded`, without the order guard: see
     /// `unguarded.rs`. Programs may use the former one for a grace period.
     pub(super) fn activate(&mut self, settings: &Settings, unguarded: bool) -> io::Result<()> {
-        self.settle()?;
+        self.wait_for_readers()?;
         self.passes_frames = settings.has_passed_flows();
         self.prepare_buckets(settings);
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);

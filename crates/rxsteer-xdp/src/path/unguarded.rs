@@ -1,7 +1,6 @@
 //! When frames go without a slot: `bpf/steer_unguarded.h`.
 //!
-//! Under policies without state, a flow has one target as long as the settings are active, and under `balance` alone as long
-//! as no bucket moves. Once nothing is under way
+//! Under policies without state, a flow has one target as long as the settings are active. Once nothing is under way
 //! anywhere else, the order guard has nothing to defer, and the programs ignore the slots (*unguarded*).
 //!
 //! **Before.** The same rules are active, with the guard. In some tick a snapshot is taken, and frames that do not go
@@ -15,7 +14,7 @@
 //! **After.** First, frames are guarded again, by the same rules. A grace period later, all unguarded frames are in
 //! their rings. When each ring has drained past that moment, flows whose slot is unset have nothing under way, and the
 //! other flows are guarded: a slot names the ring that all its flows had as their target, except for flows that were
-//! guarded all the time. Now the rules may change, or buckets move.
+//! guarded all the time. Now the rules may change.
 
 use super::Path;
 use crate::abi::{LastPacket, Mode, steer_slot};
@@ -57,16 +56,10 @@ enum Approach {
 
 impl Settings {
     /// Whether a flow always has the same target, and its frames need no state.
-    ///
-    /// Flow tables have `1 << log` slots.
-    fn can_be_unguarded(&self, log: u32) -> bool {
-        let is_fixed = match &self.policy {
-            // The receiving CPU replaces an offline CPU, and it may change.
-            Policy::Rps => self.mapped_cpus().all(|cpu| self.is_online(cpu)),
-            // The flows of a slot must be in one bucket.
-            Policy::Balance(_, balance) => u32::from(balance.buckets) <= 1 << log,
-            _ => true,
-        };
+    fn can_be_unguarded(&self) -> bool {
+        // The receiving CPU replaces an offline CPU, and it may change.
+        let is_fixed =
+            self.policy != Policy::Rps || self.mapped_cpus().all(|cpu| self.is_online(cpu));
         let needs_guard =
             self.remember_flows() || self.shadow || self.flow_limit.is_some() || self.without_guard;
         is_fixed && !needs_guard
@@ -85,8 +78,8 @@ impl Settings {
 }
 
 impl Path {
-    /// Whether frames go without a slot. This begins some ticks after a change under `none`, `rps` and `bound`, and after
-    /// the last move of a bucket under `balance` alone: in native mode, without a flow limit, not in shadow mode, and under `rps` only while all its CPUs are online.
+    /// Whether frames go without a slot. This begins some ticks after a change under `none`, `rps` and `bound`: in
+    /// native mode, without a flow limit, not in shadow mode, and under `rps` only while all its CPUs are online.
     #[must_use]
     pub fn is_unguarded(&self) -> bool {
         self.unguarded.holds
@@ -140,10 +133,7 @@ impl Path {
     /// way.
     pub(super) fn approach_unguarded(&mut self) -> Result<(), LoadError> {
         let is_generic = self.mode == Mode::Generic;
-        if self.unguarded.holds
-            || is_generic
-            || !self.settings.can_be_unguarded(self.loaded.sizes.flow_log)
-        {
+        if self.unguarded.holds || is_generic || !self.settings.can_be_unguarded() {
             return Ok(());
         }
         // The sleep of the rings' threads is the best sign that rings drain past a snapshot.

@@ -148,8 +148,8 @@ impl KernelPolicy {
         }
     }
 
-    /// Puts rules before the policy of the last configuration. Interface `n` is named `ethn`. The CPUs that they name come behind the entries of
-    /// `rules.map`.
+    /// Puts rules before the policy of the last configuration. Interface `n` is named `ethn`. The CPUs that the rules name
+    /// come behind the entries of `rules.map`.
     ///
     /// # Panics
     /// When the kernel has no memory for their tables.

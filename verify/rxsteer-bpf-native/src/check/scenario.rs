@@ -31,7 +31,7 @@ pub enum Kind {
     Rfs,
     /// The desired CPU decides, otherwise the sparse slot, otherwise the hash.
     RfsSparse,
-    /// The hash picks a bucket: without hysteresis, and unguarded at times.
+    /// The hash picks a bucket: without hysteresis.
     Balance,
     /// The desired CPU decides, otherwise the sparse slot, otherwise the bucket.
     RfsSparseBalance,
@@ -67,8 +67,8 @@ impl Kind {
         }
     }
 
-    /// Whether frames go unguarded between changes, as the core decides without a flow table.
-    pub(crate) fn is_unguarded_at_times(self) -> bool {
+    /// Whether the core decides without a flow table between changes.
+    pub(crate) fn has_no_table(self) -> bool {
         matches!(self, Kind::RpsAsRun | Kind::Balance)
     }
 
@@ -224,10 +224,7 @@ impl Scenario {
         }
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
         // As in `Settings::can_be_unguarded` of rxsteer-xdp.
-        let is_fixed = match self.kind {
-            Kind::RpsAsRun => self.config.offline.is_none(),
-            kind => kind == Kind::Balance,
-        };
+        let is_fixed = self.kind == Kind::RpsAsRun && self.config.offline.is_none();
         self.unguarded = is_fixed && self.config.flow_limit.is_none() && rng.random_ratio(3, 4);
     }
 
@@ -330,7 +327,7 @@ impl Scenario {
             local_by_ring: self.goes_by_ring().into(),
             else_local: self.else_local().into(),
             by_queue: u32::from(self.kind == Kind::Bound || !self.config.rps_maps.is_empty()),
-            no_hysteresis: self.kind.is_unguarded_at_times().into(),
+            no_hysteresis: self.kind.has_no_table().into(),
             boundary_slots: 0,
             unguarded: self.unguarded.into(),
             has_previous: 0,

@@ -241,7 +241,6 @@ impl<S: Subject> World<S> {
         }
         if self.scenario.kind.has_buckets() && self.rng.random_ratio(1, 20) {
             if self.scenario.kind == Kind::Balance {
-                self.guard_again();
                 self.deliver_all();
             }
             let moves = self.scenario.moves(&mut self.rng);
@@ -254,7 +253,7 @@ impl<S: Subject> World<S> {
                 // First the guard is active again, with the same rules.
                 self.guard_again();
             } else if self.scenario.kind.can_change() {
-                if self.scenario.kind.is_unguarded_at_times() {
+                if self.scenario.kind.has_no_table() {
                     self.deliver_all();
                 }
                 self.change();

@@ -11,6 +11,7 @@ mod world;
 use control::{Control, Machine, Rule};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use settings::Settings;
 use world::{Seen, World};
 
 /// Runs of each procedure, and changes in each run.
@@ -42,7 +43,7 @@ fn run(machine: Machine, without: Option<Rule>, seed: u64) -> Control {
             control.wrap();
         }
         control.world.meanwhile();
-        let next = control.settings.next(&mut control.world.rng);
+        let next = Settings::random(&mut control.world.rng);
         control.apply(next);
         let before = control.changes;
         for _ in 0..PATIENT {

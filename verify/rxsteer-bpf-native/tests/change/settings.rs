@@ -5,8 +5,7 @@ use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::abi::{
-    STEER_BALANCE, STEER_BOUND, STEER_CPU_DESIRED, STEER_CPU_GENERATION, STEER_CPU_LINGER,
-    STEER_MAX_RULES, STEER_NONE, STEER_RFS, STEER_RPS,
+    STEER_CPU_DESIRED, STEER_CPU_GENERATION, STEER_CPU_LINGER, STEER_MAX_RULES,
 };
 use rxsteer_bpf_native::policy::{Act, NO_CPU, Row, Rules};
 use rxsteer_core::{CpuId, CpuSet, SteerConfig};
@@ -16,8 +15,6 @@ pub(crate) enum Policy {
     None,
     Rps,
     Bound,
-    /// The hash picks a bucket; a change may move buckets alone.
-    Balance,
     Rfs,
 }
 
@@ -28,8 +25,6 @@ pub(crate) struct Settings {
     map: Vec<u16>,
     own: [Option<Vec<u16>>; QUEUES as usize],
     bound: [Option<u16>; QUEUES as usize],
-    /// The CPU of each bucket; a slot has the flows of one.
-    table: [u16; 1 << FLOW_LOG],
     pub(crate) offline: Option<u16>,
     /// Rings of another size are created in the other generation.
     pub(crate) queue_size: u32,
@@ -44,24 +39,9 @@ fn map(rng: &mut ChaCha8Rng) -> Vec<u16> {
     map
 }
 
-/// A CPU that is online.
-fn any_online(rng: &mut ChaCha8Rng, offline: Option<u16>) -> u16 {
-    rng.random_range(0..CPUS as u16 - u16::from(offline.is_some()))
-}
-
 impl Settings {
     pub(crate) fn random(rng: &mut ChaCha8Rng) -> Settings {
-        let policies = [
-            Policy::None,
-            Policy::Rps,
-            Policy::Rps,
-            Policy::Bound,
-            Policy::Balance,
-            Policy::Balance,
-            Policy::Rfs,
-        ];
-        // A receiving CPU cannot be offline.
-        let offline = rng.random_ratio(1, 6).then_some(CPUS as u16 - 1);
+        let policies = [Policy::None, Policy::Rps, Policy::Rps, Policy::Bound, Policy::Rfs];
         Settings {
             policy: *policies.choose(rng).expect("there are some"),
             map: map(rng),
@@ -69,24 +49,10 @@ impl Settings {
             bound: std::array::from_fn(|_| {
                 rng.random_ratio(3, 4).then(|| rng.random_range(0..CPUS as u16))
             }),
-            table: std::array::from_fn(|_| any_online(rng, offline)),
-            offline,
+            // A receiving CPU cannot be offline.
+            offline: rng.random_ratio(1, 6).then_some(CPUS as u16 - 1),
             queue_size: if rng.random_ratio(1, 4) { rng.random_range(0..3) } else { 0 },
         }
-    }
-
-    /// The settings of the next change. Under `balance`, often only some buckets move.
-    pub(crate) fn next(&self, rng: &mut ChaCha8Rng) -> Settings {
-        if self.policy != Policy::Balance || rng.random_ratio(1, 4) {
-            return Settings::random(rng);
-        }
-        let mut next = self.clone();
-        for cpu in &mut next.table {
-            if rng.random_ratio(1, 4) {
-                *cpu = any_online(rng, self.offline);
-            }
-        }
-        next
     }
 
     pub(crate) fn is_online(&self, cpu: u16) -> bool {
@@ -109,7 +75,7 @@ impl Settings {
     /// `Settings::can_be_unguarded`.
     pub(crate) fn can_be_unguarded(&self) -> bool {
         match self.policy {
-            Policy::None | Policy::Bound | Policy::Balance => true,
+            Policy::None | Policy::Bound => true,
             Policy::Rps => self.maps().flatten().all(|cpu| self.is_online(*cpu)),
             Policy::Rfs => false,
         }
@@ -123,8 +89,7 @@ impl Settings {
         self.policy == Policy::Rps && cpu_of(first) != cpu_of(last)
     }
 
-    /// The core's settings for a CPU that receives all queues; `None` if they depend on what applications do, or
-    /// have fewer buckets than the core.
+    /// The core's settings for a CPU that receives all queues; `None` if they depend on what applications do.
     pub(crate) fn core(&self, rx_cpu: u32) -> Option<SteerConfig> {
         let cpu = |id: u16| CpuId::new(id).expect("ids are small here");
         let set = |ids: &[u16]| CpuSet::new(ids.iter().map(|id| cpu(*id))).expect("there is one");
@@ -134,7 +99,7 @@ impl Settings {
             Policy::Bound if !bound.is_empty() => rxsteer_core::Policy::Bound(bound),
             Policy::None | Policy::Bound => rxsteer_core::Policy::None,
             Policy::Rps => rxsteer_core::Policy::Rps,
-            Policy::Rfs | Policy::Balance => return None,
+            Policy::Rfs => return None,
         };
         let receivers = vec![cpu(rx_cpu as u16); QUEUES as usize];
         let mut config = SteerConfig::new(policy, set(&self.map), receivers);
@@ -155,7 +120,6 @@ impl Settings {
             map: vec![0],
             own: Default::default(),
             bound: Default::default(),
-            table: Default::default(),
             offline: None,
             queue_size: 0,
         };
@@ -165,11 +129,10 @@ impl Settings {
     pub(crate) fn rules(&self, generations: &[u32], unguarded: bool, has_previous: bool) -> Rules {
         let is_uneven = |map: &Vec<u16>| !(1_usize << FLOW_LOG).is_multiple_of(map.len());
         let policy = match self.policy {
-            Policy::None => STEER_NONE,
-            Policy::Rps => STEER_RPS,
-            Policy::Bound => STEER_BOUND,
-            Policy::Balance => STEER_BALANCE,
-            Policy::Rfs => STEER_RFS,
+            Policy::None => 0,
+            Policy::Rps => 1,
+            Policy::Bound => 2,
+            Policy::Rfs => 4,
         };
         let boundary_slots = self.policy == Policy::Rps && self.maps().any(is_uneven);
         let mut rules = Rules {
@@ -213,10 +176,6 @@ impl Settings {
                 number: own.map_or(0, |_| queue as u16 + 1),
                 bound: bound.unwrap_or(NO_CPU),
             };
-        }
-        if self.policy == Policy::Balance {
-            rules.buckets = self.table.len() as u32;
-            rules.first_bucket = add(&self.table).into();
         }
         for cpu in 0..CPUS as u16 {
             let in_map = self.maps().flatten().any(|mapped| *mapped == cpu);
