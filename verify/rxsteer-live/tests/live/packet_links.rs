@@ -210,6 +210,7 @@ fn wireguard_is_received_and_bridged() {
     let expected = rounds * clients.len() as u64 * 2;
     assert_eq!((&report["packets"], dropped(&report)), (&expected.into(), 0), "{report}");
     assert_eq!((&report["delivered"], &report["frames_not_ip"]), (&expected.into(), &0.into()));
-    assert_eq!((&report["flows_steered"], &report["reordered"]), (&8.into(), &0.into()));
+    // Each interface has its own receiving thread, which counts its flows.
+    assert_eq!((&report["flows_steered"], &report["reordered"]), (&16.into(), &0.into()));
     assert!(report["interfaces"][0]["link"].as_str().unwrap().contains("raw"), "{report}");
 }
