@@ -88,7 +88,7 @@ struct State {
     over: u64,
     /// The last wait that failed, and why.
     failed: Option<(u64, String)>,
-    /// Nobody will ask for more.
+    /// No more are asked for.
     ends: bool,
 }
 
