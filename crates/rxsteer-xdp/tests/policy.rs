@@ -315,10 +315,9 @@ fn rfs_and_sparse() {
 #[test]
 fn balance() {
     let Some(seen) = run("balance", Kind::Balance) else { return };
-    assert!(
-        seen.by(STEER_BY_HASH) > 900_000 && seen.deferred > 10_000 && seen.bucket_moves > 10_000,
-        "{seen:?}"
-    );
+    // Buckets move once everything is delivered, as the core keeps no flow table here.
+    assert!(seen.by(STEER_BY_HASH) > 900_000 && seen.moved > 10_000, "{seen:?}");
+    assert!(seen.bucket_moves > 10_000, "{seen:?}");
 }
 
 #[test]
