@@ -16,7 +16,7 @@
 //! # A probe on live interfaces
 //!
 //! A [`PacketSource`](source::PacketSource) is one socket on one interface, for one RX thread. A busy interface with several
-//! RX queues takes several: each is told which share of the queues is its own. Sources of several interfaces stand beside
+//! RX queues takes several: each has a share of the queues. Sources of several interfaces stand beside
 //! each other in the same way. What the kernel had to drop, since handlers were too slow, is in the report and can be read
 //! while it runs.
 //!

@@ -134,15 +134,18 @@ const TABLES: [(&str, &str); 8] = [
 
 fn write(path: &Path, report: &Value, options: &Options) -> Result<()> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let Plan { rounds, frames, .. } = options.plan;
+    let Plan { rounds, frames, gate_ns, others } = options.plan;
     let mut text = String::new();
     writeln!(text, "# Packets of live interfaces into applications\n")?;
     writeln!(
         text,
-        "Made by `cargo xtask live-sources -- --rounds {rounds} --frames {frames} --write docs/results/live.md`. Linux {}, \
+        "Made by `cargo xtask live-sources -- --rounds {rounds} --frames {frames} --others {others} --gate-ns {gate_ns} \
+         --write docs/results/live.md`. Linux {}, \
          2 CPUs, veth, frames of 64 bytes that CPU 0 sends; variants in turns, in random order. Packets a second, in \
          millions, and their ratio to the first line in the same round: median (quartiles). Where handlers work, a packet takes \
-         {} ns, and rxsteer's policy is `{}`.\n",
+         {} ns, and rxsteer's policy is `{}`.\n\nThe sender takes all of CPU 0 that it gets, so with two \
+         CPUs a thread there competes with it. Packets that wait in the ring are read when the sender is done: these tables compare \
+         two threads that have a CPU each. There rxsteer waits where a backlog is full; elsewhere it drops, as `live` does.\n",
         kernel.trim(),
         options.work_ns,
         options.policy

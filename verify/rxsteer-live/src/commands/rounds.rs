@@ -31,10 +31,10 @@ pub(crate) struct Plan {
     pub(crate) frames: u64,
     /// Turns count only while a cache line takes at most so many nanoseconds from CPU to CPU.
     #[arg(long, value_name = "NS", default_value_t = 70.0)]
-    gate_ns: f64,
+    pub(crate) gate_ns: f64,
     /// Turns count only while other processes take at most this share of one CPU.
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
-    others: f64,
+    pub(crate) others: f64,
 }
 
 /// One of the compared variants.

@@ -147,7 +147,7 @@ impl Drop for WireGuard {
     }
 }
 
-/// Tells `name` of a peer, which may use all addresses.
+/// Adds a peer to `name`, which may use all addresses.
 fn add_peer(host: &Namespace, name: &str, key: &str, endpoint: &str) {
     host.run(&format!("wg set {name} peer {key} allowed-ips 0.0.0.0/0 endpoint {endpoint}"))
         .unwrap();
