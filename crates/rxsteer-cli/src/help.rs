@@ -6,13 +6,14 @@ use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 45] = [
+const SELDOM: [&str; 46] = [
     "anonymize-key",
     "app-migrate",
     "batch",
     "busy-poll",
     "change-at",
     "else",
+    "events",
     "faults",
     "flow-active-timeout",
     "flow-cnt",

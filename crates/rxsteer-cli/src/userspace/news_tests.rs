@@ -110,6 +110,7 @@ fn many_drops_are_said_with_their_reasons() {
     let text = "in the last 1 second: CPU 1 dropped 42 packets: 30 since the CPU's backlog was full; steer to more CPUs, or raise \
                 --max-backlog; 12 since the interface that sends them on had no room";
     assert_eq!(said, [(EventKind::Drops, text.to_owned())]);
+    now.received_from[0].received += 10_000;
     now.received_from[0].kernel_drops = 5_000;
     let said = watched.look(&now);
     assert_eq!(said.len(), 1, "{said:?}");
