@@ -36,6 +36,7 @@ fn change_is_an_event_and_the_report_goes_to_standard_error() {
     assert_eq!(done.len(), 1, "{stdout}");
     let text = done[0]["text"].as_str().unwrap();
     assert!(text.contains("policy=sparse") && text.contains("(was rps)"), "{text}");
+    assert_eq!(&done[0]["fields"]["changes"], text);
     assert!(done[0]["time_ns"].as_u64().unwrap() > 1_700_000_000_000_000_000);
     assert!(stderr.contains("20 000"), "the report: {stderr}");
 }

@@ -110,7 +110,7 @@ impl News {
             let pairs = self.settings.iter().zip(&settings).filter(|(before, now)| before != now);
             let texts = pairs.map(|((name, was), (_, now))| format!("{name}={now} (was {was})"));
             let text = texts.collect::<Vec<_>>().join(", ");
-            happened.push(Happened::new(EventKind::ChangeDone, text));
+            happened.push(Happened::new(EventKind::ChangeDone, text.clone()).with("changes", text));
             self.settings = settings;
         }
         happened
