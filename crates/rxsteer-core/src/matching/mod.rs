@@ -163,16 +163,6 @@ pub struct Facts {
     pub interface: Option<InterfaceName>,
 }
 
-impl TunnelNumber {
-    /// Whether packets of this protocol can have the number.
-    fn is_in(self, protocol: u8) -> bool {
-        match self {
-            TunnelNumber::Spi => [50, 17].contains(&protocol),
-            TunnelNumber::Teid | TunnelNumber::Vni => protocol == 17,
-        }
-    }
-}
-
 impl Facts {
     /// What is known of the packets of a flow: not its VLAN and interface, and no code point or tunnel. `None` for a key without
     /// addresses.
@@ -298,8 +288,6 @@ impl Term {
             }
             (Term::Protocol(protocol), Term::Port(..))
             | (Term::Port(..), Term::Protocol(protocol)) => !text::WITH_PORTS.contains(protocol),
-            (Term::Protocol(protocol), Term::Tunnel(kind, _))
-            | (Term::Tunnel(kind, _), Term::Protocol(protocol)) => !kind.is_in(*protocol),
             (Term::Version(_), Term::Version(_))
             | (Term::Protocol(_), Term::Protocol(_))
             | (Term::Vlan(_), Term::Vlan(_))

@@ -303,10 +303,10 @@ fn is_possible(terms: &[Term]) -> Result<(), RuleError> {
         return impossible("this protocol has no ports; tcp, udp, sctp and dccp have");
     }
     match (number, protocol) {
-        (Some(kind), Some(protocol)) if !kind.is_in(protocol) => impossible(match kind {
-            TunnelNumber::Spi => "an SPI is in esp or udp",
-            TunnelNumber::Teid | TunnelNumber::Vni => "a TEID or a VNI is in udp",
-        }),
+        // With a TEID or a VNI, the protocol may be that of the packet in the tunnel.
+        (Some(TunnelNumber::Spi), Some(protocol)) if ![50, 17].contains(&protocol) => {
+            impossible("an SPI is in esp or udp")
+        }
         _ => Ok(()),
     }
 }
@@ -386,6 +386,7 @@ mod tests {
             ("esp spi 0x1000 → 1", "esp spi 0x1000 → 1"),
             ("udp teid 77 → 1", "udp teid 0x4d → 1"),
             ("vni 77 → 1", "vni 77 → 1"),
+            ("tcp dst-port 22 vni 77 → 1", "tcp dst-port 22 vni 77 → 1"),
             ("src 0.0.0.0/0 → 1", "src 0.0.0.0/0 → 1"),
             ("tcp interface eth0.5 → 1", "tcp interface eth0.5 → 1"),
         ] {
@@ -465,7 +466,6 @@ mod tests {
             ("ip6 → 1", "src 10.0.0.0/8 → 2"),
             ("vlan 1 → 1", "vlan 2 → 2"),
             ("interface eth0 → 1", "interface eth1 → 2"),
-            ("teid 5 → 1", "esp → 2"),
             ("teid 5 → 1", "vni 5 → 2"),
         ] {
             assert_eq!(hidden(&[first, second]), [], "{first}, {second}");
