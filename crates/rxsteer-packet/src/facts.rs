@@ -10,7 +10,7 @@ use rxsteer_core::matching::{Facts, TunnelNumber};
 /// The fields of a frame; `None` if it has no readable IP header. The number of its tunnel is read only if `with_tunnel`.
 ///
 /// They are those of the packet that the steering key is read from: the inner one of a tunnel that is entered, else the outer one. VLAN and the number of a
-/// tunnel are the outermost. The frame does not tell its interface.
+/// tunnel are the outermost. The frame does not show its interface.
 #[must_use]
 pub fn facts(
     link: LinkType,

@@ -176,7 +176,11 @@ fn what_happens_is_in_the_file_of_events_and_in_the_status() {
     receiver.ip("link del in1").unwrap();
     let gone = super::watch::event(&file, of_kind("interface_gone"));
     assert_eq!(gone["fields"]["interface"], "in1");
-    assert!(live.stderr().contains("in1 is gone"), "people are told, too: {}", live.stderr());
+    assert!(
+        live.stderr().contains("in1 is gone"),
+        "the message is printed, too: {}",
+        live.stderr()
+    );
     let shown = status(receiver, &["in0"]).unwrap();
     let kinds: Vec<&Value> =
         shown["events"].as_array().unwrap().iter().map(|e| &e["kind"]).collect();
