@@ -8,6 +8,10 @@
 
 passed=0 failed=0 skipped=0
 
+# A program inherits the signals that its caller ignores (nohup, a background job of a script). Tests send such signals.
+heard=()
+! env --default-signal=INT true 2>/dev/null || heard=(env "--default-signal=HUP,INT,QUIT")
+
 # check NAME COMMAND...: one check, passed when the command is.
 check() {
   local name=$1
@@ -26,6 +30,7 @@ check() {
 tests() {
   local name=$1 status=0 ok bad left by_themselves nothing=
   shift
+  declare -F "$1" >/dev/null || set -- "${heard[@]}" "$@"
   quietly "$name" "$@" || status=$?
   if ! read -r ok bad left < <(closing_counts "$logs/last"); then
     ok=$(sum_of passed)
