@@ -189,8 +189,8 @@ fn hundred_thousand_flows_are_counted_where_there_are_slots_for_them() {
     println!("{at} of {} bytes", status["memory_bytes"]);
     adds_up(&status);
     let (flows, refused) = (number(&at["flows"]), number(&at["refused"]));
-    // A flow is refused where all eight lines that it may have are taken.
-    assert!(flows > u64::from(FLOWS) - 100 && refused < 200, "{at}");
+    // A flow is refused where all eight lines that it may have are taken: by the secret of the hash, about 75 flows.
+    assert!(flows > u64::from(FLOWS) * 99 / 100 && refused < u64::from(FLOWS) / 50, "{at}");
     assert_eq!(status["largest_flows"].as_array().unwrap().len(), 1000);
     steering.totals().unwrap();
 }
