@@ -106,7 +106,7 @@ fn advise_replays_the_same_packets_under_each_policy() {
         ((from, 10_000 + flow).into(), (to, 20_000 + flow).into())
     };
     let mice: Vec<_> = (0..FLOWS).map(pair).collect();
-    // One flow with a sender of its own.
+    // One flow with a sender of its own: what the two send depends on the scheduler.
     let senders = [&mice[..], &[pair(FLOWS)]]
         .map(|pairs| Datagrams::start(testbed.sender(), pairs, 0).unwrap());
     let receiver = testbed.receiver();
@@ -115,7 +115,6 @@ fn advise_replays_the_same_packets_under_each_policy() {
     let packets = found["packets"].as_u64().unwrap();
     assert!(packets > 1000 && found["sample"]["frames"] == packets, "{found}");
     assert!(found["sample"]["frames_received"].is_u64(), "{found}");
-    assert!(found["largest_flow_share"].as_f64().unwrap() > 2.0 / f64::from(FLOWS), "{found}");
     let policies = found["policies"].as_array().unwrap();
     assert_eq!(policies.len(), 6);
     for policy in policies {
