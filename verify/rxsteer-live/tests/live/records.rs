@@ -342,3 +342,72 @@ fn collector_has_the_same_numbers() {
     let (flows, packets) = collected(&collected_in);
     assert_eq!((flows, packets), (number(&at["records"]), number(&at["packets"])), "{at}");
 }
+
+/// Runs each statement of the documentation over `all-flows` and `fleet.jsonl` of a folder; prints its rows, as JSON.
+const QUERIES: &str = r"
+import duckdb, json, os, re, sys
+os.chdir(sys.argv[2])
+text = open(sys.argv[1]).read()
+blocks = re.findall(r'```sql\n(.*?)```', text, re.S)
+wanted = [block for block in blocks if ('*/*/*' in block) == (sys.argv[3] == 'boxes')]
+statements = [one for block in wanted for one in block.split(';') if one.strip()]
+print(json.dumps([[one, duckdb.sql(one).fetchall()] for one in statements], default=str))
+";
+
+/// The statements that are about single data sets, or about one of many `boxes`, with their rows.
+fn queried(python: &str, folder: &Path, which: &str) -> Vec<(String, Vec<Value>)> {
+    let documentation = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md");
+    let mut command = Command::new(python);
+    command.args(["-c", QUERIES]).arg(documentation.canonicalize().unwrap());
+    let output = command.arg(folder).arg(which).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn queries_of_the_documentation_run_over_live_records_unchanged() {
+    let test = "records::queries_of_the_documentation_run_over_live_records_unchanged";
+    let Some(_alone) = super::ready(test, &["cp"], 2) else { return };
+    let python = std::env::var("RXSTEER_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let has_duckdb = Command::new(&python).args(["-c", "import duckdb"]).output();
+    if !has_duckdb.is_ok_and(|output| output.status.success()) {
+        let why =
+            format!("{python} has no duckdb (pip install duckdb; RXSTEER_PYTHON names a python)");
+        return skipped(&format!("live::{test}"), &why);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (one, boxes) = (folder.path().join("one"), folder.path().join("boxes"));
+    std::fs::create_dir_all(boxes.join("all-flows")).unwrap();
+    std::fs::create_dir(&one).unwrap();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let all = format!("{}/", one.join("all-flows").display());
+    let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--flows", &all];
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let traffic = Traffic { flows: 300, pace: Duration::from_micros(20), ..Traffic::default() };
+    LiveFrames::new(testbed.link(), &traffic).unwrap().send(testbed.sender(), 0, 9000).unwrap();
+    let (report, _) = steering.stop().unwrap();
+    let at = &report["flow_records"];
+    let copied =
+        Command::new("cp").args(["-r", &all]).arg(boxes.join("all-flows/box=paris")).status();
+    assert!(copied.unwrap().success());
+    let mut check = testbed.receiver().command(rxsteer_lab::rxsteer().unwrap());
+    let check = check.args(["check", "--json"]).output().unwrap();
+    std::fs::write(one.join("fleet.jsonl"), check.stdout).unwrap();
+    let rows = queried(&python, &one, "one");
+    assert!(rows.len() >= 8, "{rows:?}");
+    let of = |part: &str| &rows.iter().find(|(statement, _)| statement.contains(part)).unwrap().1;
+    let sum = |rows: &[Value], column: usize| -> u64 {
+        rows.iter()
+            .map(|row| row[column].to_string().trim_matches('"').parse::<u64>().unwrap())
+            .sum()
+    };
+    assert_eq!(sum(of("AS on_cpu FROM"), 1), number(&at["packets"]), "{at}");
+    let by_run = of("AS run, count(*)");
+    assert_eq!((sum(by_run, 1), sum(by_run, 2)), (number(&at["records"]), number(&at["packets"])));
+    assert_eq!(of("ORDER BY bytes DESC LIMIT 5").len(), 5);
+    assert!(!of("i.help.answer, count(DISTINCT hostname)").is_empty());
+    let rows = queried(&python, &boxes, "boxes");
+    let [(_, boxes)] = &rows[..] else { panic!("one query about boxes: {rows:?}") };
+    assert_eq!(boxes[0][0], "paris");
+    assert_eq!(sum(boxes, 3), number(&at["packets"]), "{boxes:?}");
+}
