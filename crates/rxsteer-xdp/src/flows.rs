@@ -5,9 +5,12 @@ use crate::abi::{
 };
 use crate::recorder::Unrecorded;
 use rxsteer_core::{CpuId, FlowKey};
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -117,9 +120,11 @@ impl LiveFlow {
 /// `cleared` + the counters of packets ended, cleared and refused is the number of packets that were ever counted.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStatistics {
-    /// Every flow that has counts since the last clear.
+    /// How many flows have counts since the last clear.
+    pub count: u64,
+    /// Those with the most packets, as many as were asked for, in no order.
     pub flows: Vec<LiveFlow>,
-    /// The packets of these flows.
+    /// The packets of all flows.
     pub packets: u64,
     /// Packets of flows that have sent nothing since the last clear.
     pub cleared: u64,
@@ -264,8 +269,67 @@ impl Lines {
             }
             statistics.flows[at].add(&line, idle_s(line.slot.last_seen));
         }
+        statistics.count = statistics.flows.len() as u64;
         statistics
     }
+
+    /// The `most` flows with the most packets, and sums over all flows, in the lines of these tables. Only what is
+    /// returned is put together: of each other line it takes the number of packets.
+    pub(crate) fn largest(
+        &self,
+        tables: impl Iterator<Item = Range<u32>>,
+        most: usize,
+        idle_s: impl Fn(u32) -> f64,
+    ) -> FlowStatistics {
+        let (mut packets, mut cleared) = (0, 0);
+        let (mut counted, mut used) = (Vec::new(), 0);
+        let secret = RandomState::new();
+        for table in tables {
+            let before = counted.len();
+            for index in table {
+                let Some(line) = self.line(index) else { continue };
+                let of_line = line.packets();
+                if !self.is_current(&line) {
+                    cleared += of_line;
+                    continue;
+                }
+                packets += of_line;
+                let flow = secret.hash_one(abi::key_of(&line.flow.key));
+                counted.push(Counted { flow, packets: of_line, line: index });
+            }
+            used += usize::from(counted.len() > before);
+        }
+        let (count, lines) = largest_of(counted, used > 1, most);
+        let shown = self.statistics(lines.into_iter(), idle_s);
+        FlowStatistics { count, flows: shown.flows, packets, cleared }
+    }
+}
+
+/// What one line counts.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// The hash of the flow's key, by a secret: the same for the lines of a flow, and for no others of a table.
+    flow: u64,
+    packets: u64,
+    line: u32,
+}
+
+/// How many flows there are, and the lines of the `most` largest. `may_share`: a flow that arrives on several queues has
+/// a line in the table of each.
+fn largest_of(mut counted: Vec<Counted>, may_share: bool, most: usize) -> (u64, Vec<u32>) {
+    if may_share {
+        counted.sort_unstable_by_key(|line| line.flow);
+    }
+    let is_same = |one: &Counted, next: &Counted| may_share && one.flow == next.flow;
+    let sum = |lines: &[Counted]| lines.iter().map(|line| line.packets).sum::<u64>();
+    let mut flows: Vec<(u64, &[Counted])> =
+        counted.chunk_by(is_same).map(|lines| (sum(lines), lines)).collect();
+    let count = flows.len() as u64;
+    if most < flows.len() {
+        flows.select_nth_unstable_by_key(most, |(packets, _)| Reverse(*packets));
+        flows.truncate(most);
+    }
+    (count, flows.iter().flat_map(|(_, lines)| lines.iter().map(|line| line.line)).collect())
 }
 
 /// Flows that ended: for the status the latest, at most [`MAX_ENDED`] and none for longer than [`ENDED_KEPT`], however often they are
@@ -357,6 +421,29 @@ impl EndedFlows {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn largest_flows_are_found_by_the_sum_of_their_lines() {
+        let counted = |packets: &[(u64, u64)]| -> Vec<Counted> {
+            let lines = (0..).zip(packets);
+            lines
+                .map(|(line, (flow, packets))| Counted { flow: *flow, packets: *packets, line })
+                .collect()
+        };
+        let sorted = |(count, mut lines): (u64, Vec<u32>)| {
+            lines.sort_unstable();
+            (count, lines)
+        };
+        // Two tables: flow 7 is in both.
+        let both = counted(&[(7, 5), (3, 8), (9, 1), (7, 6)]);
+        assert_eq!(sorted(largest_of(both.clone(), true, 1)), (3, vec![0, 3]));
+        assert_eq!(sorted(largest_of(both.clone(), true, 2)), (3, vec![0, 1, 3]));
+        assert_eq!(sorted(largest_of(both, true, 100)), (3, vec![0, 1, 2, 3]));
+        // One table: equal hashes are of two flows.
+        let one = counted(&[(7, 5), (7, 8), (9, 6)]);
+        assert_eq!(sorted(largest_of(one, false, 2)), (3, vec![1, 2]));
+        assert_eq!(largest_of(Vec::new(), true, 5), (0, vec![]));
+    }
 
     /// A line that can be recognised by the time of its last packet.
     fn line(seen: u32) -> Line {

@@ -174,15 +174,16 @@ impl View {
         all.filter(|(_, frames)| *frames != 0).collect()
     }
 
-    /// Every flow that is counted.
+    /// The `most` flows with the most packets of those that are counted, and sums over all of them.
     #[must_use]
-    pub fn flows(&self) -> FlowStatistics {
+    pub fn flows(&self, most: usize) -> FlowStatistics {
         let known = self.known.get();
         let log = self.sizes.flow_log;
-        let lines = known.devices.iter().flat_map(|device| {
-            device.first_table << log..(device.first_table + device.queues) << log
+        let tables = known.devices.iter().flat_map(|device| {
+            let tables = device.first_table..device.first_table + device.queues;
+            tables.map(|table| table << log..(table + 1) << log)
         });
-        self.lines.statistics(lines, self.idle_s(self.jiffies() as u32))
+        self.lines.largest(tables, most, self.idle_s(self.jiffies() as u32))
     }
 
     /// Clears the statistics of all flows: everything counted before this returns is discarded, and everything counted

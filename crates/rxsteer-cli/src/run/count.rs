@@ -113,7 +113,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
     for cpu in would.keys() {
         shown.entry(*cpu).or_default();
     }
-    let statistics = (flows > 0).then(|| view.flows());
+    let statistics = (flows > 0).then(|| view.flows(flows));
     let ended = if flows > 0 { view.ended(flows) } else { Vec::new() };
     Status {
         command: Command::Run,
@@ -147,7 +147,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         reordered: None,
         input_share: None,
         flow_statistics: statistics.as_ref().map(|statistics| FlowStatisticsShown {
-            flows: statistics.flows.len() as u64,
+            flows: statistics.count,
             packets: statistics.packets,
             ended: totals.rx.get(LiveCounter::FlowPacketsEnded),
             cleared: totals.rx.get(LiveCounter::FlowPacketsCleared) + statistics.cleared,

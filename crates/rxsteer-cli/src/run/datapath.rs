@@ -80,8 +80,8 @@ pub(crate) trait DatapathView<D>: Send + 'static {
     fn rule_hits(&self) -> Vec<(PacketRule, u64)>;
     /// Where a flow is, and why.
     fn explain(&self, key: &FlowKey) -> FlowExplained;
-    /// Every flow that is counted.
-    fn flows(&self) -> FlowStatistics;
+    /// The `most` flows with the most packets, and sums over all of them.
+    fn flows(&self, most: usize) -> FlowStatistics;
     /// Clears flow statistics: when this returns, flows are counted from 0.
     fn clear_flows(&self) -> Result<(), String>;
     /// Takes the programs' records of flows that ended. The caller calls this ten times a second.
@@ -217,8 +217,8 @@ impl DatapathView<DeviceId> for View {
         View::explain(self, key)
     }
 
-    fn flows(&self) -> FlowStatistics {
-        View::flows(self)
+    fn flows(&self, most: usize) -> FlowStatistics {
+        View::flows(self, most)
     }
 
     fn clear_flows(&self) -> Result<(), String> {

@@ -136,7 +136,7 @@ impl DatapathView<u32> for MockView {
     fn explain(&self, _key: &FlowKey) -> FlowExplained {
         FlowExplained { decisions: Vec::new(), flows: Vec::new() }
     }
-    fn flows(&self) -> FlowStatistics {
+    fn flows(&self, _most: usize) -> FlowStatistics {
         FlowStatistics::default()
     }
     fn clear_flows(&self) -> Result<(), String> {
