@@ -112,7 +112,7 @@ journalctl --no-pager -u rxsteer@veth0 --output=cat | grep '^{"number":' | tail 
 
 step "it is stopped, and nothing is left but flow records"
 systemctl stop rxsteer@veth0
-find /var/lib/rxsteer -name '*.parquet' | grep -m 1 .
+[[ -n $(find /var/lib/rxsteer/flows -name '*.parquet') ]]
 [[ $(stat -c '%a %U' /var/lib/rxsteer) == '750 root' ]]
 has_no_program veth0
 [[ -z $(ls /run/rxsteer) && ! -e /proc/$pid ]]
