@@ -8,6 +8,7 @@
 //!  held until a signal                                    the kernel's RPS and RFS ──► worse ─► set back
 //! ```
 
+use crate::events_out::{Events, EventsOut};
 use crate::fallback::{express::expressed, hold};
 use crate::host::args::parse_verify;
 use crate::host::question::Waiting;
@@ -121,7 +122,8 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     ));
     let wanted = kernel(args, &recommended, &options)?;
     let knobs: InterfaceKnobs = recommended.facts.knobs;
-    hold(&root, &[(knobs, wanted)], Some(args.verify), until, &waiting)
+    let mut events = Events::new(Instant::now(), EventsOut::messages());
+    hold(&root, &[(knobs, wanted)], Some(args.verify), until, &waiting, &mut events)
 }
 
 /// What `rxsteer run` is given.

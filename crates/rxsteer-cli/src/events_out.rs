@@ -14,15 +14,16 @@ use crate::output;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use nix::sys::stat::fstat;
-use rxsteer_status::{Audience, Event, EventKind};
+use rxsteer_status::{Audience, Event, EventKind, EventLog, Happened};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lines that may wait for a slow reader.
 const ROOM: usize = 1024;
@@ -75,12 +76,21 @@ pub(crate) struct EventsTo {
     to: Option<(String, Box<dyn Write + Send>)>,
     /// Whether people get messages.
     messages: bool,
+    /// Whether lines take standard output.
+    stdout: bool,
 }
 
 /// Takes events to where they go.
 pub(crate) struct EventsOut {
     messages: bool,
+    stdout: bool,
     lines: Option<Lines>,
+}
+
+/// The events of a command that has no instance: the last ones are kept, and each is taken to where it goes.
+pub(crate) struct Events {
+    log: EventLog,
+    out: EventsOut,
 }
 
 /// The thread that writes JSON lines.
@@ -115,7 +125,7 @@ impl EventsTo {
             None => None,
         };
         let messages = arg.to.is_some() || to.is_none();
-        Ok(EventsTo { to, messages })
+        Ok(EventsTo { to, messages, stdout: arg.is_stdout() })
     }
 
     /// Begins to write. This starts a thread, which has the privileges of this one: call it once they are dropped.
@@ -125,7 +135,7 @@ impl EventsTo {
     pub(crate) fn begin(self) -> anyhow::Result<EventsOut> {
         let levels = !self.messages;
         let lines = self.to.map(|(name, to)| Lines::begin(name, to, levels)).transpose()?;
-        Ok(EventsOut { messages: self.messages, lines })
+        Ok(EventsOut { messages: self.messages, stdout: self.stdout, lines })
     }
 }
 
@@ -133,7 +143,12 @@ impl EventsOut {
     /// For tests: events are taken, and go nowhere.
     #[cfg(test)]
     pub(crate) fn nowhere() -> EventsOut {
-        EventsOut { messages: false, lines: None }
+        EventsOut { messages: false, stdout: false, lines: None }
+    }
+
+    /// Messages alone, for commands without `--events`.
+    pub(crate) fn messages() -> EventsOut {
+        EventsOut { messages: true, stdout: false, lines: None }
     }
 
     /// Whether JSON lines go somewhere.
@@ -165,6 +180,57 @@ impl EventsOut {
                 "rxsteer: {lost} events were left out: they were read too slowly"
             ));
         }
+    }
+}
+
+impl Events {
+    pub(crate) fn new(now: Instant, out: EventsOut) -> Events {
+        Events { log: EventLog::new(now), out }
+    }
+
+    /// Whether JSON lines go somewhere.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.out.has_lines()
+    }
+
+    /// The last events.
+    pub(crate) fn latest(&self) -> Arc<[Event]> {
+        self.log.latest()
+    }
+
+    /// Adds what happened, unless there is too much of its kind.
+    pub(crate) fn add(&mut self, now: Instant, happened: Happened) {
+        if let Some(event) = self.log.add(happened, now) {
+            self.out.take(&event);
+        }
+    }
+
+    /// Reports what was left out some time ago. To be called once a second.
+    pub(crate) fn overdue(&mut self, now: Instant) {
+        self.log.overdue(now).iter().for_each(|event| self.out.take(event));
+    }
+
+    /// A message to people about an event that has none of its kind; not where events replace messages.
+    pub(crate) fn message(&self, text: &str) {
+        if self.out.messages {
+            output::note(text);
+        }
+    }
+
+    /// Prints text that is no event: to standard error where events take standard output.
+    pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
+        if self.out.stdout {
+            output::note(text.trim_end());
+            Ok(())
+        } else {
+            output::print(text)
+        }
+    }
+
+    /// The end: what was left out is reported, and the last lines are written.
+    pub(crate) fn close(mut self, now: Instant) {
+        self.log.rest(now).iter().for_each(|event| self.out.take(event));
+        self.out.close();
     }
 }
 

@@ -76,7 +76,7 @@ fn a_slow_reader_loses_lines_and_delays_no_event() {
         assert!((98..=100).contains(&lines.lost), "{} lines", lines.lost);
     }
     let lost = lines.lost as usize;
-    EventsOut { messages: false, lines: Some(lines) }.close();
+    EventsOut { messages: false, stdout: false, lines: Some(lines) }.close();
     let written = reader.written.lock().unwrap();
     assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), ROOM + 100 - lost);
 }
@@ -86,7 +86,7 @@ fn a_full_disk_ends_nothing() {
     let reader = Reader::default();
     *reader.fails.lock().unwrap() = true;
     let lines = Lines::begin("a file".to_owned(), Box::new(reader.clone()), false).unwrap();
-    let mut out = EventsOut { messages: false, lines: Some(lines) };
+    let mut out = EventsOut { messages: false, stdout: false, lines: Some(lines) };
     out.take(&events(&[EventKind::Moves])[0]);
     out.close();
     assert_eq!(reader.written.lock().unwrap().len(), 0);

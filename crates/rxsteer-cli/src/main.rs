@@ -23,6 +23,7 @@ mod hash_key;
 mod help;
 mod host;
 mod input;
+mod interface_state;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(not(feature = "lab"))]

@@ -115,7 +115,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
             let progress = receivers.iter().map(Receiver::progress).collect();
             watch = Some(Watch::start(progress, args.json));
             let watched = Watched::new(receivers, control);
-            attending = Attending::begin(place, about, watched, events);
+            attending = Attending::begin(place, about, watched, events, Vec::new());
         })?;
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();

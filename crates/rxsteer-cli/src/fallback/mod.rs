@@ -4,31 +4,44 @@
 //! (`rxsteer_host::change`), so `rxsteer host restore` sets them back after a kill, and `rxsteer status` shows them.
 
 pub(crate) mod express;
+mod followed;
 mod status;
 
 pub(crate) use status::{Set, recorded, show, value};
 
+use crate::events_out::{Events, EventsOut};
 use crate::host::apply::{Applying, shown};
 use crate::host::namespace;
 use crate::host::question::Waiting;
-use crate::output::{note, print};
 use crate::run::args::RunArgs;
 use crate::{Outcome, check};
 use express::expressed;
+use followed::Followed;
 use rxsteer_host::change::{Journal, Lock, Plan, Wanted};
 use rxsteer_host::{Globals, Host, InterfaceKnobs, Root, Topology, default_policy, links};
+use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::{printable, sys};
 use std::time::{Duration, Instant};
 
-/// How long to wait at a time where there is no end.
-const LONG: Duration = Duration::from_secs(60);
+/// How often interfaces are looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Steers the interfaces of `run` by the kernel, because of `why`.
-pub(crate) fn command(args: &RunArgs, why: &anyhow::Error) -> anyhow::Result<Outcome> {
-    note(&format!(
-        "rxsteer: {}. Fallback: the kernel's own steering",
-        crate::output::error_text(why)
-    ));
+pub(crate) fn command(
+    args: &RunArgs,
+    why: &anyhow::Error,
+    out: EventsOut,
+) -> anyhow::Result<Outcome> {
+    let mut events = Events::new(Instant::now(), out);
+    let outcome = steer(args, why, &mut events);
+    events.close(Instant::now());
+    outcome
+}
+
+fn steer(args: &RunArgs, why: &anyhow::Error, events: &mut Events) -> anyhow::Result<Outcome> {
+    let why = crate::output::error_text(why);
+    let text = format!("{why}. Fallback: the kernel's own steering");
+    events.add(Instant::now(), Happened::new(EventKind::Warning, text));
     let asked = args.settings()?;
     let root = Root::host();
     let links = links()?;
@@ -40,13 +53,15 @@ pub(crate) fn command(args: &RunArgs, why: &anyhow::Error) -> anyhow::Result<Out
         let found = found
             .map_err(|why| anyhow::anyhow!("no fallback for {}: {why}", printable(&link.name)))?;
         for differs in &found.differs {
-            note(&format!("rxsteer: {}: {differs}", printable(&link.name)));
+            let text = format!("{}: {differs}", printable(&link.name));
+            let event = Happened::new(EventKind::InterfaceWarning, text);
+            events.add(Instant::now(), event.with("interface", link.name.clone()));
         }
         held.push((knobs, found.wanted));
     }
     let until = args.duration.and_then(|time| Instant::now().checked_add(time));
     let waiting = Waiting::begin()?;
-    hold(&root, &held, None, until, &waiting)
+    hold(&root, &held, None, until, &waiting, events)
 }
 
 /// Sets what is wanted of each interface, holds it until a signal or `until`, and sets it back. With `verify` old and new
@@ -57,7 +72,10 @@ pub(crate) fn hold(
     verify: Option<Duration>,
     until: Option<Instant>,
     waiting: &Waiting,
+    events: &mut Events,
 ) -> anyhow::Result<Outcome> {
+    // Before anything is set, so that an interface that goes meanwhile is missed.
+    let mut followed = Followed::new(wanted.iter().map(|(knobs, _)| &knobs.name), &links()?);
     let mut plans: Vec<Plan> = Vec::new();
     let mut outcome = Outcome::Success;
     for (knobs, wanted) in wanted {
@@ -66,7 +84,7 @@ pub(crate) fn hold(
         let set = Plan::new(root, knobs, &topology, &globals, namespace(root), wanted)
             .map_err(anyhow::Error::from)
             .and_then(|plan| {
-                print(&shown(root, &plan, &[]))?;
+                events.print(&shown(root, &plan, &[]))?;
                 let _lock = Lock::take(root)?;
                 let applying = Applying { root, verify, confirm: None, plan: &plan, waiting };
                 let outcome = applying.set()?;
@@ -79,38 +97,61 @@ pub(crate) fn hold(
                 break;
             }
             Err(error) => {
-                set_back(root, &plans)?;
+                set_back(root, &plans, events)?;
                 return Err(error);
             }
         }
     }
     if outcome == Outcome::Success {
-        let names: Vec<String> = plans
-            .iter()
-            .flat_map(|plan| &plan.interfaces)
-            .map(|name| printable(name).into_owned())
-            .collect();
-        note(&format!(
-            "rxsteer: the kernel steers {}; as before when this ends (rxsteer host restore after a kill)",
-            names.join(", ")
-        ));
-        loop {
-            let left = until.map_or(LONG, |until| until.saturating_duration_since(Instant::now()));
-            if waiting.is_ended_within(left.min(LONG))
-                || until.is_some_and(|until| Instant::now() >= until)
-            {
-                break;
-            }
+        for name in plans.iter().flat_map(|plan| &plan.interfaces) {
+            let text = format!(
+                "the kernel steers {}; as before when this ends (rxsteer host restore after a kill)",
+                printable(name)
+            );
+            let event = Happened::new(EventKind::InterfaceSteered, text);
+            events.add(Instant::now(), event.with("interface", name.clone()));
         }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        outcome = wait(&mut followed, until, waiting, events);
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     }
-    if !set_back(root, &plans)? {
+    if !set_back(root, &plans, events)? {
         outcome = Outcome::Findings;
     }
     Ok(outcome)
 }
 
+/// Waits for a signal or `until`, or until no interface is left.
+fn wait(
+    followed: &mut Followed,
+    until: Option<Instant>,
+    waiting: &Waiting,
+    events: &mut Events,
+) -> Outcome {
+    loop {
+        let now = Instant::now();
+        if until.is_some_and(|until| now >= until) {
+            return Outcome::Success;
+        }
+        let left = until.map_or(LOOK, |until| until - now);
+        if waiting.is_ended_within(left.min(LOOK)) {
+            return Outcome::Success;
+        }
+        let now = Instant::now();
+        // If the kernel does not list the interfaces, nothing is known to have changed.
+        if let Ok(links) = links() {
+            followed.look(&links).into_iter().for_each(|happened| events.add(now, happened));
+        }
+        events.overdue(now);
+        if followed.is_deserted() {
+            events.add(now, Happened::new(EventKind::Ended, "no interface is left to steer"));
+            return Outcome::Findings;
+        }
+    }
+}
+
 /// Sets plans back, the last one first; false where something else has changed a value since, which is left and said.
-fn set_back(root: &Root, plans: &[Plan]) -> anyhow::Result<bool> {
+fn set_back(root: &Root, plans: &[Plan], events: &mut Events) -> anyhow::Result<bool> {
     if plans.is_empty() {
         return Ok(true);
     }
@@ -120,15 +161,16 @@ fn set_back(root: &Root, plans: &[Plan]) -> anyhow::Result<bool> {
     for plan in plans.iter().rev() {
         for refusal in rxsteer_host::change::undo(root, &mut journal, plan) {
             whole = false;
-            note(&format!(
-                "rxsteer: it could not be set back: {}",
-                printable(&refusal.to_string())
-            ));
+            let text = format!("it could not be set back: {}", printable(&refusal.to_string()));
+            let event = Happened::new(EventKind::InterfaceWarning, text);
+            events.add(Instant::now(), event.with("interfaces", plan.interfaces.clone()));
         }
     }
     journal.forget_unchanged()?;
     if whole {
-        note("rxsteer: the kernel's own steering is as before");
+        let text = "the kernel's own steering is as before";
+        events.add(Instant::now(), Happened::new(EventKind::ChangeDone, text));
+        events.message(&format!("rxsteer: {text}"));
     }
     Ok(whole)
 }

@@ -18,8 +18,8 @@ use crate::work::Work;
 use args::{Io, LiveArgs};
 use open::{Named, Opened, Way, open};
 use rxsteer_records::recording::{LiveFlows, Recording};
-use rxsteer_status::Command;
 use rxsteer_status::userspace::Watched;
+use rxsteer_status::{Command, EventKind, Happened};
 use rxsteer_user::core::CpuId;
 use rxsteer_user::core::matching::InterfaceName;
 use rxsteer_user::sink::Sink;
@@ -93,19 +93,20 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let report =
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, control| {
             let watched = Watched::new(receivers, control);
-            attending = Attending::begin(place, about, watched, events);
-            let socket = attending.as_ref().and_then(Attending::socket);
-            let start = |(bound, socket): (listen::Bound, _)| {
-                bound.start(Some(socket), listen::unprivileged)
-            };
-            serving = bound.take().zip(socket).map(start);
             let progress: Vec<_> = receivers.iter().map(Receiver::progress).collect();
             for ((named, link), mode) in named.iter().zip(&links).zip(modes) {
                 let queues = usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end);
                 let progress = progress[queues].to_vec();
                 interfaces.push(Interface { name: named.name.clone(), link, mode, progress });
             }
-            note_start(args, &interfaces);
+            let started = interfaces.iter().map(receiving).collect();
+            attending = Attending::begin(place, about, watched, events, started);
+            let socket = attending.as_ref().and_then(Attending::socket);
+            let start = |(bound, socket): (listen::Bound, _)| {
+                bound.start(Some(socket), listen::unprivileged)
+            };
+            serving = bound.take().zip(socket).map(start);
+            note_choice(args);
             watch = Some(Watch::start(progress, args.json, args.duration, end.clone()));
         });
     // A server that could not begin is said after what was received.
@@ -248,10 +249,14 @@ fn handlers(
     (0..cpus).map(|_| outgoing()).collect()
 }
 
-fn note_start(args: &LiveArgs, interfaces: &[Interface]) {
-    for Interface { name, mode, .. } in interfaces {
-        output::note(&format!("rxsteer: receiving from {} ({mode})", printable(name)));
-    }
+/// The event of an interface that packets are received from.
+fn receiving(interface: &Interface) -> Happened {
+    let Interface { name, mode, .. } = interface;
+    let text = format!("receiving from {} ({mode})", printable(name));
+    Happened::new(EventKind::InterfaceSteered, text).with("interface", name.clone())
+}
+
+fn note_choice(args: &LiveArgs) {
     if args.io == Io::Auto && args.bridge.is_none() {
         output::note(
             "rxsteer: by packet sockets, since AF_XDP (--io xdp) would take the packets away from this host",

@@ -71,7 +71,11 @@ pub(crate) fn not_built() -> anyhow::Error {
 /// The command.
 #[cfg(not(feature = "xdp"))]
 pub(crate) fn command(args: args::RunArgs) -> anyhow::Result<crate::Outcome> {
-    if args.to_kernel { crate::fallback::command(&args, &not_built()) } else { Err(not_built()) }
+    if !args.to_kernel {
+        return Err(not_built());
+    }
+    let events = crate::events_out::EventsTo::open(&args.settings()?.fixed.events)?;
+    crate::fallback::command(&args, &not_built(), events.begin()?)
 }
 
 #[cfg(feature = "xdp")]
@@ -118,15 +122,12 @@ mod running {
             // Behind another instance's steering the kernel's would reorder.
             Err(why) if args.to_kernel && !attach::is_steered(&args)? => {
                 drop(signals);
-                if settings.fixed.events.to.is_some() {
-                    output::note("rxsteer: --events has no effect on the kernel's own steering");
-                }
                 if bound.is_some() {
                     output::note(
                         "rxsteer: nothing listens: the kernel's own steering has no counters to serve",
                     );
                 }
-                return crate::fallback::command(&args, &why);
+                return crate::fallback::command(&args, &why, events_to.begin()?);
             }
             begun => begun?,
         };

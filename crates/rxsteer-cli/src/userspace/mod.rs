@@ -5,7 +5,7 @@ mod flows;
 mod news;
 mod status;
 
-use crate::events_out::EventsOut;
+use crate::events_out::{Events, EventsOut};
 use crate::output;
 use crate::summaries;
 use news::News;
@@ -77,36 +77,58 @@ impl Place {
 }
 
 impl Attending {
-    /// Begins to answer, if there is a place for it, and to find events. Where no thread can be had, there is neither:
-    /// packets matter more.
+    /// Begins to answer, if there is a place for it, and to find events; the first ones are those in `started`. Where no
+    /// thread can be had, there is neither, and a message says so: packets matter more.
     pub(crate) fn begin(
         place: Option<Place>,
         about: About,
         watched: Watched,
         out: EventsOut,
+        started: Vec<Happened>,
     ) -> Option<Attending> {
-        if place.is_none() && !out.has_lines() {
+        let begun = Instant::now();
+        let mut events = Events::new(begun, out);
+        started.into_iter().for_each(|happened| events.add(begun, happened));
+        let has_lines = events.has_lines();
+        if place.is_none() && !has_lines {
             return None;
         }
+        match Attending::start(place, about, watched, begun, events) {
+            Ok(attending) => Some(attending),
+            Err(why) => {
+                let why = output::error_text(&why);
+                let lacks = if has_lines { ", and no more events are written" } else { "" };
+                output::note(&format!("rxsteer: rxsteer status will not show this{lacks}: {why}"));
+                None
+            }
+        }
+    }
+
+    fn start(
+        place: Option<Place>,
+        about: About,
+        watched: Watched,
+        begun: Instant,
+        events: Events,
+    ) -> anyhow::Result<Attending> {
         let (control, registered) = match place {
-            Some(place) => (Some(Control::new(place.listener).ok()?), Some(place.registered)),
+            Some(place) => (Some(Control::new(place.listener)?), Some(place.registered)),
             None => (None, None),
         };
-        let (stop, stopped) = UnixStream::pair().ok()?;
+        let (stop, stopped) = UnixStream::pair()?;
         let socket = registered.as_ref().map(|at| at.path.display().to_string());
         let found = status::found(&about, &watched);
-        let begun = Instant::now();
         let answers = Answers {
             about,
             watched,
             socket: socket.unwrap_or_default(),
             network_namespace: client::network_namespace(),
             begun,
-            news: News::new(begun, &found, out),
+            news: News::new(begun, &found, events),
         };
         let thread = std::thread::Builder::new().name("rxsteer-query".to_owned());
-        let thread = thread.spawn(move || attend(control, answers, &stopped)).ok()?;
-        Some(Attending { thread: Some(thread), stop: Some(stop), registered })
+        let thread = thread.spawn(move || attend(control, answers, &stopped))?;
+        Ok(Attending { thread: Some(thread), stop: Some(stop), registered })
     }
 
     /// Where clients ask.

@@ -1,10 +1,11 @@
 //! What happens to a command that steers in user space: events, found by comparing one look with the next.
 
-use crate::events_out::EventsOut;
+use crate::events_out::Events;
+use crate::interface_state;
 use crate::output::table::{grouped, percent};
 use crate::summaries::{Lately, Summaries};
 use crate::words::plural;
-use rxsteer_status::{CpuStatus, Event, EventKind, EventLog, Happened, SettingsShown, State};
+use rxsteer_status::{CpuStatus, Event, EventKind, Happened, SettingsShown, State};
 use rxsteer_user::core::counters::LiveCounter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,8 +32,7 @@ pub(super) struct ReceivedFrom {
 
 /// The events so far, and what the next ones are found by.
 pub(super) struct News {
-    log: EventLog,
-    out: EventsOut,
+    events: Events,
     packets: Summaries,
     /// What the kernel dropped, by origin.
     before_us: Summaries,
@@ -43,10 +43,9 @@ pub(super) struct News {
 
 impl News {
     /// Begins with what the first look found.
-    pub(super) fn new(now: Instant, found: &Found, out: EventsOut) -> News {
+    pub(super) fn new(now: Instant, found: &Found, events: Events) -> News {
         News {
-            log: EventLog::new(now),
-            out,
+            events,
             packets: Summaries::new(now),
             before_us: Summaries::new(now),
             origins: origins(found),
@@ -57,14 +56,12 @@ impl News {
 
     /// The last events.
     pub(super) fn latest(&self) -> Arc<[Event]> {
-        self.log.latest()
+        self.events.latest()
     }
 
     /// Adds one that no look finds.
     pub(super) fn add(&mut self, now: Instant, happened: Happened) {
-        if let Some(event) = self.log.add(happened, now) {
-            self.out.take(&event);
-        }
+        self.events.add(now, happened);
     }
 
     /// Finds what happened since the look before. To be called once a second.
@@ -74,7 +71,7 @@ impl News {
         let lost = |origin, lately: &_, seconds| not_received(found, origin, lately, seconds);
         happened.extend(self.before_us.look(now, &by_origin(found), lost));
         happened.into_iter().for_each(|happened| self.add(now, happened));
-        self.log.overdue(now).iter().for_each(|event| self.out.take(event));
+        self.events.overdue(now);
     }
 
     /// The end: what is not said yet is said, and the last lines are written.
@@ -83,9 +80,16 @@ impl News {
         happened.extend(self.packets.rest(now, &by_cpu(found), dropped));
         let lost = |origin, lately: &_, seconds| not_received(found, origin, lately, seconds);
         happened.extend(self.before_us.rest(now, &by_origin(found), lost));
+        happened.extend(self.ended());
         happened.into_iter().for_each(|happened| self.add(now, happened));
-        self.log.rest(now).iter().for_each(|event| self.out.take(event));
-        self.out.close();
+        self.events.close(now);
+    }
+
+    /// The event of an end because no interface is left.
+    fn ended(&self) -> Option<Happened> {
+        let is_deserted = !self.origins.is_empty()
+            && self.origins.iter().all(|(_, state)| *state == State::Deleted);
+        is_deserted.then(|| Happened::new(EventKind::Ended, "no interface is left to receive from"))
     }
 
     /// What became of interfaces, settings and workers.
@@ -93,7 +97,7 @@ impl News {
         let now = origins(found);
         let pairs = self.origins.iter().zip(&now);
         let mut happened: Vec<Happened> =
-            pairs.filter_map(|(before, now)| changed(before, now)).collect();
+            pairs.filter_map(|(before, now)| interface_state::changed(before, now)).collect();
         self.origins = now;
         let offline = &found.settings.offline;
         if *offline != self.offline {
@@ -119,28 +123,6 @@ impl News {
 
 fn origins(found: &Found) -> Vec<(String, State)> {
     found.received_from.iter().map(|origin| (origin.name.clone(), origin.state)).collect()
-}
-
-/// What became of an interface.
-fn changed(before: &(String, State), now: &(String, State)) -> Option<Happened> {
-    let ((was_called, was), (name, state)) = (before, now);
-    let (kind, text) = match state {
-        _ if before == now => return None,
-        State::Deleted => {
-            (EventKind::InterfaceGone, format!("{was_called} is gone: nothing comes from it"))
-        }
-        _ if was_called != name => {
-            (EventKind::InterfaceChanged, format!("{was_called} is called {name} now"))
-        }
-        State::Down => {
-            (EventKind::InterfaceChanged, format!("{name} is down: nothing comes from it"))
-        }
-        _ if *was == State::Deleted => {
-            (EventKind::InterfaceChanged, format!("{name} is there again"))
-        }
-        _ => (EventKind::InterfaceChanged, format!("{name} is up")),
-    };
-    Some(Happened::new(kind, text).with("interface", name.clone()).with("state", state.name()))
 }
 
 /// The settings that can change while it runs, by the names of their options.

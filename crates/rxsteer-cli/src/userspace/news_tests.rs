@@ -1,6 +1,7 @@
 //! Events of two looks, made up.
 
 use super::*;
+use crate::events_out::EventsOut;
 use rxsteer_status::{Counts, ThreadShown};
 use serde_json::json;
 use std::time::Duration;
@@ -36,7 +37,7 @@ struct Watched {
 impl Watched {
     fn begin() -> Watched {
         let now = Instant::now();
-        Watched { news: News::new(now, &found(0), EventsOut::nowhere()), now }
+        Watched { news: News::new(now, &found(0), Events::new(now, EventsOut::nowhere())), now }
     }
 
     /// Looks a second later; the events that this adds.
@@ -128,4 +129,26 @@ fn end_says_what_no_look_has_said() {
     let said = news.packets.rest(end, &by_cpu(&last), dropped);
     assert_eq!(said[0].text, "7 moves and 0 packets deferred among 1 000 in the last 2 s");
     news.end(end, &last);
+}
+
+#[test]
+fn end_without_an_interface_is_an_event() {
+    let end = |states: &[State]| {
+        let Watched { mut news, .. } = Watched::begin();
+        let mut last = found(0);
+        last.received_from = (0..)
+            .zip(states)
+            .map(|(index, state)| ReceivedFrom {
+                name: format!("eth{index}"),
+                state: *state,
+                received: 0,
+                kernel_drops: 0,
+            })
+            .collect();
+        news.changes(&last);
+        news.ended().map(|happened| happened.kind)
+    };
+    assert_eq!(end(&[State::Deleted, State::Deleted]), Some(EventKind::Ended));
+    assert_eq!(end(&[State::Deleted, State::Down]), None);
+    assert_eq!(end(&[]), None, "there was none");
 }

@@ -2,9 +2,10 @@
 
 use super::news::{Found, ReceivedFrom};
 use super::{About, Answers, Origin, flows};
+use crate::interface_state;
 use rxsteer_host::Link;
 use rxsteer_status::userspace::{Look, Watched};
-use rxsteer_status::{InterfaceStatus, State, Status};
+use rxsteer_status::{InterfaceStatus, Status};
 use rxsteer_user::core::counters::LiveCounter;
 
 impl Answers {
@@ -110,18 +111,7 @@ fn interface(
     let tables = if guarded { receivers.len() as u16 } else { 0 };
     let (counts, kernel_drops) = look.received(receivers);
     // An interface that was renamed is received from on.
-    let found = |links: &[Link]| {
-        links
-            .iter()
-            .find(|link| Some(link.index) == origin.ifindex)
-            .map(|link| (link.name.clone(), link.up))
-    };
-    let (name, state) = match (origin.ifindex, links.map(found)) {
-        (None, _) | (_, None) => (origin.name.clone(), State::Steered),
-        (_, Some(None)) => (origin.name.clone(), State::Deleted),
-        (_, Some(Some((name, true)))) => (name, State::Steered),
-        (_, Some(Some((name, false)))) => (name, State::Down),
-    };
+    let (name, state) = interface_state::of(&origin.name, origin.ifindex, links);
     InterfaceStatus {
         name,
         ifindex: origin.ifindex.unwrap_or(0),

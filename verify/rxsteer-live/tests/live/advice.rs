@@ -180,6 +180,45 @@ fn fallback_lasts_as_long_as_run_does() {
     assert_eq!(map(&namespace), "", "{said}");
 }
 
+/// The events of a fallback, from the first to the last, and nothing else on standard output.
+#[test]
+fn fallback_has_events() {
+    let test = "advice::fallback_has_events";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let namespace = with_tun();
+    let options =
+        ["run", "tun9", "--fallback", "--policy", "sparse", "--cpus", "0-1", "--events", "-"];
+    let mut run = command(&namespace, &options);
+    let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until_map_is(&namespace, "3", &mut child);
+    namespace.ip("link set tun9 down").unwrap();
+    // It ends by itself once no interface is left. Looks are a second apart, so it may miss that tun9 was down.
+    namespace.ip("link del tun9").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (stdout, said) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "an interface that went away is a finding: {said}");
+    let events: Vec<Value> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .collect();
+    let of_kind = |kind: &str| {
+        let found = events.iter().find(|event| event["kind"] == kind);
+        found.unwrap_or_else(|| panic!("no {kind}: {stdout}; {said}"))
+    };
+    let text = |kind: &str| of_kind(kind)["text"].as_str().unwrap();
+    assert!(text("warning").contains("Fallback: the kernel's own steering"), "{stdout}");
+    assert!(text("interface_warning").contains("the kernel has no sparse"), "{stdout}");
+    assert!(text("interface_steered").contains("the kernel steers tun9"), "{stdout}");
+    for kind in ["interface_steered", "interface_gone"] {
+        assert_eq!(of_kind(kind)["fields"]["interface"], "tun9", "{stdout}");
+    }
+    let numbers: Vec<u64> = events.iter().map(|event| event["number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "none is missing");
+    assert_eq!(text("ended"), "no interface is left to steer");
+    assert!(said.contains("rps_cpus"), "what is set goes to standard error: {said}");
+}
+
 #[test]
 fn fallback_that_was_killed_is_restored() {
     let test = "advice::fallback_that_was_killed_is_restored";

@@ -170,6 +170,8 @@ fn what_happens_is_in_the_file_of_events_and_in_the_status() {
     assert_eq!(refused.unwrap().status.code(), Some(2));
     let text = super::watch::event(&file, of_kind("change_refused"))["text"].to_string();
     assert!(text.contains("policy=rps is refused: rxsteer live takes no changes"), "{text}");
+    let steered = super::watch::event(&file, of_kind("interface_steered"));
+    assert_eq!((&steered["number"], &steered["fields"]["interface"]), (&1.into(), &"in0".into()));
     receiver.ip("link set in1 down").unwrap();
     let down = super::watch::event(&file, of_kind("interface_changed"));
     assert_eq!(down["fields"]["interface"], "in1");

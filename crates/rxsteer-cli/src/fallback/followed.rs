@@ -1,0 +1,77 @@
+//! The interfaces that the kernel steers, followed by their indices while `rxsteer run --fallback` lasts.
+
+use crate::interface_state;
+use rxsteer_host::Link;
+use rxsteer_status::{Happened, State};
+
+/// Interfaces, with their names and states at the last look.
+pub(super) struct Followed(Vec<(u32, (String, State))>);
+
+impl Followed {
+    /// The interfaces with these names, as they are now; one that is not there is left out.
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a String>, links: &[Link]) -> Followed {
+        let follow = |name: &String| {
+            let index = links.iter().find(|link| link.name == *name)?.index;
+            Some((index, interface_state::of(name, Some(index), Some(links))))
+        };
+        Followed(names.filter_map(follow).collect())
+    }
+
+    /// What became of them since the last look.
+    pub(super) fn look(&mut self, links: &[Link]) -> Vec<Happened> {
+        let look = |(index, before): &mut (u32, (String, State))| {
+            let now = interface_state::of(&before.0, Some(*index), Some(links));
+            let happened = interface_state::changed(before, &now);
+            *before = now;
+            happened
+        };
+        self.0.iter_mut().filter_map(look).collect()
+    }
+
+    /// Whether none is left.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.0.iter().all(|(_, (_, state))| *state == State::Deleted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxsteer_status::EventKind;
+
+    fn link(index: u32, name: &str, up: bool) -> Link {
+        Link { index, name: name.to_owned(), up, ..Link::default() }
+    }
+
+    #[test]
+    fn interfaces_are_followed_by_index_until_none_is_left() {
+        let names = ["eth0".to_owned(), "eth1".to_owned(), "gone0".to_owned()];
+        let (eth0, eth1) = (link(2, "eth0", true), link(3, "eth1", true));
+        let mut followed = Followed::new(names.iter(), &[eth0.clone(), eth1.clone()]);
+        let mut look = |links: &[Link]| {
+            let happened = followed.look(links);
+            let texts = happened.into_iter().map(|happened| (happened.kind, happened.text));
+            (texts.collect::<Vec<_>>(), followed.is_deserted())
+        };
+        assert_eq!(look(&[eth0, eth1.clone()]), (vec![], false));
+        let changed = |text: &str| (EventKind::InterfaceChanged, text.to_owned());
+        let gone = |text: &str| (EventKind::InterfaceGone, text.to_owned());
+        assert_eq!(
+            look(&[link(2, "lan0", true), link(3, "eth1", false)]),
+            (
+                vec![
+                    changed("eth0 is called lan0 now"),
+                    changed("eth1 is down: nothing comes from it"),
+                ],
+                false
+            )
+        );
+        // Another interface may have the name.
+        assert_eq!(
+            look(&[link(9, "lan0", true), eth1]),
+            (vec![gone("lan0 is gone: nothing comes from it"), changed("eth1 is up")], false)
+        );
+        assert_eq!(look(&[]), (vec![gone("eth1 is gone: nothing comes from it")], true));
+        assert_eq!(look(&[]), (vec![], true), "it is reported once");
+    }
+}

@@ -1,0 +1,39 @@
+//! What becomes of an interface while a command runs: its name and state, and the event of a change.
+
+use rxsteer_host::Link;
+use rxsteer_status::{EventKind, Happened, State};
+
+/// The name and the state of an interface. It is followed by its index, so that it may be renamed. Without an index it
+/// is no interface, and without links nothing is known: it is taken to be as before.
+pub(crate) fn of(name: &str, index: Option<u32>, links: Option<&[Link]>) -> (String, State) {
+    let (Some(index), Some(links)) = (index, links) else {
+        return (name.to_owned(), State::Steered);
+    };
+    match links.iter().find(|link| link.index == index) {
+        None => (name.to_owned(), State::Deleted),
+        Some(link) if link.up => (link.name.clone(), State::Steered),
+        Some(link) => (link.name.clone(), State::Down),
+    }
+}
+
+/// The event of a change, if there was one.
+pub(crate) fn changed(before: &(String, State), now: &(String, State)) -> Option<Happened> {
+    let ((was_called, was), (name, state)) = (before, now);
+    let (kind, text) = match state {
+        _ if before == now => return None,
+        State::Deleted => {
+            (EventKind::InterfaceGone, format!("{was_called} is gone: nothing comes from it"))
+        }
+        _ if was_called != name => {
+            (EventKind::InterfaceChanged, format!("{was_called} is called {name} now"))
+        }
+        State::Down => {
+            (EventKind::InterfaceChanged, format!("{name} is down: nothing comes from it"))
+        }
+        _ if *was == State::Deleted => {
+            (EventKind::InterfaceChanged, format!("{name} is there again"))
+        }
+        _ => (EventKind::InterfaceChanged, format!("{name} is up")),
+    };
+    Some(Happened::new(kind, text).with("interface", name.clone()).with("state", state.name()))
+}
