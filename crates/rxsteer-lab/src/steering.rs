@@ -117,7 +117,7 @@ impl Steering {
 
     /// Starts `rxsteer live` with these arguments and `--json`, and waits until it receives.
     pub fn live(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
-        Self::begin_by(namespace, &[], "live", arguments)?.ready("rxsteer: receiving", arguments)
+        Self::begin_by(namespace, &[], "live", arguments)?.ready("receiving from", arguments)
     }
 
     /// Waits until a line on standard error begins with `words`.
