@@ -72,11 +72,22 @@ fn lro(interface: &Interface, offloads: &Offloads) -> Finding {
             format!("ethtool -K {name} lro off"),
         );
     }
+    if offloads.gro_hw && interface.link.driver.as_deref() == Some("virtio_net") {
+        return Finding::note(
+            topic,
+            "off, but the host hands over merged segments (rx-gro-hw)",
+            "the host stops merging while a program is attached: a TCP stream then comes as one frame per segment, up to 40 \
+             times as many frames (measured, see docs/in-kernel.md); where most traffic is TCP that ends on this machine, \
+             kernel RPS keeps the merged segments",
+        )
+        .fix(format!("for kernel RPS instead: rxsteer host apply {name}"));
+    }
     if offloads.gro_hw {
         return Finding::note(
             topic,
             "off, but GRO in hardware (rx-gro-hw) is on",
-            "when a program is attached, some drivers turn it off, others refuse the program",
+            "when a program is attached, some drivers turn it off, others refuse the program; without it a TCP stream comes \
+             as one frame per segment",
         )
         .fix(format!("if it refuses: ethtool -K {name} rx-gro-hw off"));
     }

@@ -109,6 +109,18 @@ fn nic(change: fn(&mut Interface)) -> Interface {
 }
 
 #[test]
+fn virtio_says_that_merged_segments_are_lost() {
+    let virtio = nic(|nic| {
+        nic.link.driver = Some("virtio_net".to_owned());
+        nic.offloads.as_mut().unwrap().gro_hw = true;
+    });
+    let findings = interface(&virtio, &good_host());
+    let of_lro: Vec<Finding> =
+        findings.into_iter().filter(|finding| finding.topic == "lro").collect();
+    only(&of_lro, "lro", State::Note, false, &["one frame per segment", "rxsteer host apply eth0"]);
+}
+
+#[test]
 fn every_fault_of_an_interface_is_reported() {
     let attached = |mode, holder: Option<&str>| {
         let holder = holder.map(|name| Holder { pid: 99, name: name.to_owned() });
