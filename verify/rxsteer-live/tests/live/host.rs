@@ -3,11 +3,14 @@
 //! `ip netns exec` gives the program a /sys of the namespace. The sock flow table is the whole host's: the tests set it and
 //! set it back.
 
+use std::fs::File;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rxsteer_lab::{
     Datagrams, LinkOptions, LiveFrames, Namespace, OrderCheck, Pass, Testbed, Traffic, rxsteer,
 };
@@ -242,6 +245,39 @@ fn wrong_mask_is_found_worse_and_undone() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("worse: drops") && said.contains("all is as before"), "{said}");
     assert_eq!(values(receiver), before, "{said}");
+}
+
+/// An ssh session that its own change cuts off: the terminal hangs up while the change waits to be confirmed.
+#[test]
+fn change_is_undone_where_its_terminal_hangs_up() {
+    let test = "host::change_is_undone_where_its_terminal_hangs_up";
+    let Some(_alone) = super::ready(test, &["setsid"], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    let before = values(receiver);
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let end = || File::options().read(true).write(true).open(&name).unwrap();
+    let mut command = receiver.command("setsid");
+    command.arg("--ctty").arg(rxsteer().unwrap());
+    command.args(["host", "apply", "in0", "--cpus", "1", "--confirm", "5m"]);
+    let mut running = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+    // It holds the ends of the terminal too.
+    drop(command);
+    let mut terminal = File::from(terminal);
+    terminal.write_all(b"y\n").unwrap();
+    let begun = Instant::now();
+    while values(receiver) == before {
+        assert!(begun.elapsed() < TIMEOUT, "it applied nothing: {:?}", running.try_wait());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(running.try_wait().unwrap(), None, "it waits to be confirmed");
+    drop(terminal);
+    let status = running.wait().unwrap();
+    assert_eq!(status.code(), Some(1), "{status:?}");
+    assert_eq!(values(receiver), before);
 }
 
 #[test]
