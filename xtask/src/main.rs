@@ -121,3 +121,33 @@ fn run(task: &Task) -> Result<Outcome> {
         Task::Ci => shell::outcome(shell::command("bash").arg(".ci/run")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Without automatic tests, a file that neither `it.rs` nor the manifest names is never compiled.
+    #[test]
+    fn every_file_of_tests_is_listed() {
+        let folders =
+            ["crates", "verify"].map(|name| fs::read_dir(shell::root().join(name)).unwrap());
+        let mut listed = 0;
+        for folder in folders.into_iter().flatten() {
+            let folder = folder.unwrap().path();
+            let Ok(list) = fs::read_to_string(folder.join("tests/it.rs")) else { continue };
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+            for file in fs::read_dir(folder.join("tests")).unwrap() {
+                let file = file.unwrap().path();
+                let name = file.file_stem().unwrap().to_str().unwrap();
+                if file.extension().is_some_and(|extension| extension == "rs") {
+                    let is_module = list.contains(&format!("\nmod {name};\n"));
+                    let is_target = manifest.contains(&format!("[[test]]\nname = \"{name}\"\n"));
+                    assert!(is_module || is_target, "{}: nothing names it", file.display());
+                    listed += 1;
+                }
+            }
+        }
+        assert!(listed > 40, "{listed} files");
+    }
+}

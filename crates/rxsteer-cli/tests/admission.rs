@@ -1,11 +1,8 @@
 //! Admission to sparse slots in a replay: a scan beside large flows, with `after` and without.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-
-use pcap::{pcap, written};
-use program::rxsteer;
+use crate::program;
+use crate::program::pcap::{pcap, written};
+use crate::program::rxsteer;
 use serde_json::Value;
 
 /// A UDP frame of 60 bytes from 10.SOURCE, as it stands on the wire.

@@ -4,10 +4,7 @@
 //! The folder is not part of this repository: it is looked for in `RXSTEER_CAPTURES`, then beside
 //! the repository. Without it the test says SKIPPED.
 
-#[path = "../../rxsteer-user/tests/reference/mod.rs"]
-mod reference;
-
-use reference::{folder, number, rows};
+use crate::reference::{folder, number, rows};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;

@@ -1,11 +1,7 @@
 //! The program as it is used: output, exit status, messages.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-
-use pcap::{pcap, written};
-use program::{errors, rxsteer};
+use crate::program::pcap::{pcap, written};
+use crate::program::{errors, rxsteer};
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};

@@ -1,11 +1,7 @@
 //! `rxsteer compare`: the policies side by side, and the advice.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-
-use pcap::{pcap, written};
-use program::{errors, rxsteer};
+use crate::program::pcap::{pcap, written};
+use crate::program::{errors, rxsteer};
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,27 +1,16 @@
 //! Flow records as users get them: the files that `rxsteer replay --flows` writes and the table of
 //! `rxsteer flows`, against sums made here by a parser that shares nothing with rxsteer.
 
-#[path = "flows/captures.rs"]
 mod captures;
-#[path = "flows/files.rs"]
 mod files;
-#[path = "flows/keys.rs"]
 mod keys;
-mod program;
-#[path = "flows/reading.rs"]
 mod reading;
-#[path = "program/running.rs"]
-mod running;
-#[path = "flows/sums.rs"]
 mod sums;
-#[path = "flows/talkers.rs"]
 mod talkers;
-#[path = "flows/traffic.rs"]
 mod traffic;
-#[path = "flows/walk.rs"]
 mod walk;
 
-use program::{errors, rxsteer};
+use crate::program::{errors, rxsteer};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;

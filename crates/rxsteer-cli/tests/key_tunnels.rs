@@ -1,11 +1,8 @@
 //! Tunnels that are steered by their number, in captures made by hand.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-
-use pcap::{pcap, written};
-use program::rxsteer;
+use crate::program;
+use crate::program::pcap::{pcap, written};
+use crate::program::rxsteer;
 use serde_json::Value;
 use std::path::Path;
 

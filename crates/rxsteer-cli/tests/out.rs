@@ -1,19 +1,9 @@
 //! `rxsteer replay --out`: what goes in comes out, split by CPU, in order.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-// Other tests use what this one does not.
-#[allow(dead_code)]
-#[path = "../../rxsteer-user/tests/reference/mod.rs"]
-mod reference;
-#[allow(dead_code)]
-#[path = "program/running.rs"]
-mod running;
-
-use pcap::{pcap, written};
-use program::{errors, rxsteer};
-use reference::{folder, rows};
+use crate::program::pcap::{pcap, written};
+use crate::program::running;
+use crate::program::{errors, rxsteer};
+use crate::reference::{folder, rows};
 use rxsteer_user::Block;
 use rxsteer_user::packet::{DissectOptions, LinkType, dissect};
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};

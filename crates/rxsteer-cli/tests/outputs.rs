@@ -1,11 +1,7 @@
 //! What the program writes and says: no input is replaced, nothing steers a terminal, memory that is short is said.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-
-use pcap::{pcap, written};
-use program::{errors, rxsteer};
+use crate::program::pcap::{pcap, written};
+use crate::program::{errors, rxsteer};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;

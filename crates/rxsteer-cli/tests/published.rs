@@ -1,8 +1,6 @@
 //! `rxsteer sim --published` and `--fit` as they are used: JSON, text, refusals.
 
-mod program;
-
-use program::{errors, rxsteer};
+use crate::program::{errors, rxsteer};
 use serde_json::Value;
 use std::process::Output;
 

@@ -1,14 +1,8 @@
 //! `rxsteer replay --seeds`: the range over hash secrets.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-#[path = "program/running.rs"]
-mod running;
-
-use pcap::{pcap, written};
-use program::{errors, rxsteer};
-use running::{INT, ended, send, wait_until, waits_for};
+use crate::program::pcap::{pcap, written};
+use crate::program::running::{INT, ended, send, wait_until, waits_for};
+use crate::program::{errors, rxsteer};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -1,12 +1,7 @@
 //! Signals that end a run, and those that were ignored when it began.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-#[path = "program/running.rs"]
-mod running;
-
-use pcap::{pcap, written};
-use running::{INT, ended, mask, send, wait_until, waits_for};
+use crate::program::pcap::{pcap, written};
+use crate::program::running::{INT, ended, mask, send, wait_until, waits_for};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;

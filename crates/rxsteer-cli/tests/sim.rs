@@ -1,11 +1,7 @@
 //! `rxsteer sim` as it is used: output, exit status, messages.
 
-mod program;
-#[path = "program/running.rs"]
-mod running;
-
-use program::{errors, rxsteer};
-use running::{INT, ended, send, wait_until, waits_for};
+use crate::program::running::{INT, ended, send, wait_until, waits_for};
+use crate::program::{errors, rxsteer};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

@@ -2,12 +2,8 @@
 //!
 //! The folder of captures is looked for as in `captures.rs`; without it those tests say SKIPPED.
 
-mod program;
-#[path = "../../rxsteer-user/tests/reference/mod.rs"]
-mod reference;
-
-use program::{errors, rxsteer};
-use reference::{folder, number, rows};
+use crate::program::{errors, rxsteer};
+use crate::reference::{folder, number, rows};
 use serde_json::Value;
 use std::path::Path;
 

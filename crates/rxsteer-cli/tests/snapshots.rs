@@ -7,10 +7,7 @@
 //!
 //! Nothing here depends on the terminal, the user, or the host: what does is left out of the text.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-
-use pcap::{pcap, written};
+use crate::program::pcap::{pcap, written};
 use serde_json::Value;
 use std::panic::catch_unwind;
 use std::path::Path;

@@ -1,17 +1,8 @@
 //! `rxsteer status` of a replay that runs: its counts add up at any time, and at the end they are those of the report.
 
-// Other tests use what this one does not.
-#[allow(dead_code)]
-#[path = "program/pcap.rs"]
-mod pcap;
-mod program;
-#[allow(dead_code)]
-#[path = "program/running.rs"]
-mod running;
-
-use pcap::pcap;
-use program::{errors, rxsteer};
-use running::{ended, send, wait_until};
+use crate::program::pcap::pcap;
+use crate::program::running::{ended, send, wait_until};
+use crate::program::{errors, rxsteer};
 use serde_json::Value;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};

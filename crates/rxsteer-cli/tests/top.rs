@@ -1,9 +1,6 @@
 //! `rxsteer top` in a real terminal: tmux runs it, sends keys, and shows what is on the screen.
 
-#[path = "program/pcap.rs"]
-mod pcap;
-
-use pcap::{pcap, written};
+use crate::program::pcap::{pcap, written};
 use rxsteer_status::testing::{Instance, Traffic};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -15,13 +15,9 @@
 //!
 //! A hundred established flows send one packet in 10,000 each. At one microsecond per packet that is every 10 ms,
 //! and the whole flood lasts ten seconds.
-#![cfg(not(loom))]
 #![allow(unsafe_code, reason = "an allocator can't be written without; it only counts")]
 
-#[path = "reference/backlogs.rs"]
-mod backlogs;
-
-use backlogs::BacklogSet;
+use crate::reference::backlogs::BacklogSet;
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, DropReason, FlowHash, Policy, Refusal, Slots, SteerConfig, Steering,
     Verdict,

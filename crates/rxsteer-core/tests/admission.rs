@@ -1,6 +1,5 @@
 //! Admission to sparse slots over whole packet sequences: what a scan does to large flows with it and without it, and
 //! that no decision depends on it before a flow's N-th packet.
-#![cfg(not(loom))]
 
 use proptest::prelude::*;
 use rxsteer_core::{

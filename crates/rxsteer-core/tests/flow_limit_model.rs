@@ -1,12 +1,8 @@
 //! The flow limit compared with the kernel's `skb_flow_limit` (except for the packets that the kernel's history
 //! begins with), and its effect in a decision: an elephant flow is dropped where its backlog is half full, mouse
 //! flows still get room, and no packet is counted twice.
-#![cfg(not(loom))]
 
-#[path = "reference/backlogs.rs"]
-mod backlogs;
-
-use backlogs::BacklogSet;
+use crate::reference::backlogs::BacklogSet;
 use proptest::prelude::*;
 use rxsteer_core::flow_limit::FlowLimiter;
 use rxsteer_core::{

@@ -3,21 +3,15 @@
 //!
 //! The model keeps its tables as rfs-commit describes them, and the packets under way as lists. It numbers packets
 //! without limit, while the positions in the tested code begin just below their wrap.
-#![cfg(not(loom))]
 
-#[path = "reference/backlogs.rs"]
-mod backlogs;
-#[path = "reference/sparse.rs"]
-mod sparse;
-
-use backlogs::BacklogSet;
+use crate::reference::backlogs::BacklogSet;
+use crate::reference::sparse::{Sparse, by_hash};
 use proptest::prelude::*;
 use rxsteer_core::order::HYSTERESIS;
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, DropReason, Fallback, FlowHash, Policy, Refusal, Slots, SteerConfig,
     Steering, Verdict,
 };
-use sparse::{Sparse, by_hash};
 use std::collections::{HashMap, VecDeque};
 
 const CPUS: u16 = 8;

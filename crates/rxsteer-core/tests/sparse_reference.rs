@@ -4,13 +4,9 @@
 //!
 //! The packets' backlogs report every packet as completed. So the order guard holds no flow back, and a verdict is
 //! the target of the rules.
-#![cfg(not(loom))]
 
-#[path = "reference/sparse.rs"]
-mod reference;
-
+use crate::reference::sparse::{SECOND, Sparse, by_hash};
 use proptest::prelude::*;
-use reference::{SECOND, Sparse, by_hash};
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, FlowHash, Idle, Plan, Policy, Slots, SteerConfig, Steering, Verdict,
 };

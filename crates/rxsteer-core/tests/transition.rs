@@ -1,12 +1,8 @@
 //! Changes at run time, step by step: where flows go while packets sent before the change are under way, and when
 //! the transition is over. The test completes packets explicitly, and checks that each flow's packets are
 //! completed in the order they were sent.
-#![cfg(not(loom))]
 
-#[path = "reference/backlogs.rs"]
-mod backlogs;
-
-use backlogs::BacklogSet;
+use crate::reference::backlogs::BacklogSet;
 use rxsteer_core::{
     Arrival, CpuId, CpuSet, DropReason, FlowHash, Plan, Policy, Refusal, Slots, SteerConfig,
     Steering, Verdict,

@@ -1,5 +1,4 @@
 //! Behaviour at the limits: no room, no blocks, no thread that collects records, a callback that panics.
-#![cfg(not(loom))]
 
 use rxsteer_core::{CpuId, FlowKey};
 use rxsteer_flows::{FlowEnd, FlowPacket, FlowTable, FlowTableConfig, FlowWriter, WhenFull};

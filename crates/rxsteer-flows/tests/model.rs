@@ -4,13 +4,9 @@
 //! If no flow has to be evicted, all records must be exact. If flows are evicted, it is not specified which of a
 //! list's packets came before an eviction; then no packet may be lost or counted twice, and no limit may be
 //! exceeded. `victims.rs` tests which flow is evicted.
-#![cfg(not(loom))]
 
-#[path = "reference/mod.rs"]
-mod reference;
-
+use crate::reference::{CPUS, Flow, Flows, key, packet};
 use proptest::prelude::*;
-use reference::{CPUS, Flow, Flows, key, packet};
 use rxsteer_core::CpuId;
 use rxsteer_flows::{
     CpuTotals, FlowEnd, FlowPacket, FlowRecord, FlowTable, FlowTableConfig, FlowWriter,

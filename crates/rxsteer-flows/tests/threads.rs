@@ -1,6 +1,5 @@
 //! The flow table with real threads. The tests depend on numbers of packets, not on time or on which thread is
 //! faster. ThreadSanitizer runs them too (`cargo xtask tsan`).
-#![cfg(not(loom))]
 
 use rxsteer_core::{CpuId, FlowKey};
 use rxsteer_flows::{

@@ -1,5 +1,4 @@
 //! Which flow makes room for a new one: the documented order, on lists of one packet.
-#![cfg(not(loom))]
 
 use proptest::prelude::*;
 use rxsteer_core::{CpuId, FlowKey};

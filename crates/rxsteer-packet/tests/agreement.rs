@@ -1,8 +1,6 @@
 //! No input makes the dissector panic or read past the frame, and the fast path always agrees with the dissector.
 
-mod frames;
-
-use frames::samples;
+use crate::frames::samples;
 use proptest::prelude::*;
 use rxsteer_packet::{
     DissectOptions, FrameClass, Hasher, LinkType, SymmetricHash, Toeplitz, TunnelKinds, dissect,

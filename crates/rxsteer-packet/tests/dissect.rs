@@ -1,8 +1,6 @@
 //! The dissector on constructed frames: every link type, encapsulation, fragment and damage.
 
-mod frames;
-
-use frames::*;
+use crate::frames::*;
 use rxsteer_core::FlowKey;
 use rxsteer_packet::{DissectOptions, Dissection, FrameClass, LinkType, Malformed, dissect};
 

@@ -1,8 +1,6 @@
 //! The flow in which statistics count a packet, and the packet's TCP flags.
 
-mod frames;
-
-use frames::*;
+use crate::frames::*;
 use rxsteer_core::FlowKey;
 use rxsteer_packet::{DissectOptions, LinkType, TunnelKinds, dissect, flow_of};
 

@@ -1,8 +1,6 @@
 //! Tunnels: entered on request, and only if the inner packet is suitable for steering.
 
-mod frames;
-
-use frames::*;
+use crate::frames::*;
 use rxsteer_core::FlowKey;
 use rxsteer_packet::{DissectOptions, Dissection, LinkType, dissect};
 

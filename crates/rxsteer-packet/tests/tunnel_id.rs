@@ -1,8 +1,6 @@
 //! The number of a tunnel in the place of ports.
 
-mod frames;
-
-use frames::*;
+use crate::frames::*;
 use rxsteer_core::FlowKey;
 use rxsteer_packet::{
     DissectOptions, LinkType, TunnelId, TunnelKind, TunnelKinds, dissect, tunnel_id,

@@ -1,12 +1,12 @@
 //! docs/metrics.md has every metric, with the help of the list of counters.
 //!
 //! ```text
-//! INSTA_UPDATE=always cargo test -p rxsteer-serve --test docs
+//! INSTA_UPDATE=always cargo test -p rxsteer-serve docs
 //! ```
 
 use std::io::Write;
 
-const BEGIN: &str = "<!-- metrics: made by cargo test -p rxsteer-serve --test docs -->\n";
+const BEGIN: &str = "<!-- metrics: made by cargo test -p rxsteer-serve docs -->\n";
 const END: &str = "<!-- end -->\n";
 
 #[test]
@@ -28,6 +28,6 @@ fn documentation_has_every_metric() {
         return;
     }
     panic!(
-        "docs/metrics.md is not as the metrics are; INSTA_UPDATE=always cargo test -p rxsteer-serve --test docs"
+        "docs/metrics.md is not as the metrics are; INSTA_UPDATE=always cargo test -p rxsteer-serve docs"
     );
 }

@@ -1,13 +1,9 @@
 //! The dashboard in packaging/grafana asks for metrics that there are, and its panels have room.
 
-mod common;
-
-use common::skipped;
+use crate::common::dashboard;
+use crate::common::skipped;
 use rxsteer_serve::names;
 use std::collections::BTreeSet;
-
-#[path = "common/dashboard.rs"]
-mod dashboard;
 
 #[test]
 fn dashboard_asks_for_metrics_that_there_are() {

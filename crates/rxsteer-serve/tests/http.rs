@@ -1,8 +1,6 @@
 //! What the server answers and refuses, over bare TCP.
 
-mod common;
-
-use common::{Instance, Reply, ask, get, raw};
+use crate::common::{Instance, Reply, ask, get, raw};
 use rxsteer_serve::{MAX_CONNECTIONS, MAX_HEAD, Server};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,11 +1,7 @@
 //! The page in a real browser: Chromium without a window.
 
-#[path = "common/browser.rs"]
-mod browser;
-mod common;
-
-use browser::Page;
-use common::{Instance, skipped};
+use crate::common::browser::Page;
+use crate::common::{Instance, skipped};
 use rxsteer_core::counters::LiveCounter;
 use rxsteer_status::{FlowShown, ShareShown};
 use serde_json::json;

@@ -1,10 +1,7 @@
 //! Prometheus itself reads the metrics: its checker, and a server that scrapes them.
 
-mod common;
-#[path = "common/dashboard.rs"]
-mod dashboard;
-
-use common::{Instance, ask, get, skipped};
+use crate::common::dashboard;
+use crate::common::{Instance, ask, get, skipped};
 use rxsteer_core::counters::LiveCounter;
 use rxsteer_status::Delay;
 use serde_json::Value;

@@ -1,8 +1,6 @@
 //! The engine, checked against the invariants of every run and against manually computed values.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rxsteer_sim::scenario::*;
 use rxsteer_sim::{RunResult, run};
 

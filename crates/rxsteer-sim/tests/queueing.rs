@@ -1,8 +1,6 @@
 //! Waiting times of the engine against queueing theory, and that results do not depend on the numbers of CPUs.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rxsteer_sim::scenario::*;
 use rxsteer_sim::{RunResult, run};
 

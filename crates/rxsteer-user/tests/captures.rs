@@ -3,9 +3,7 @@
 //! The folder of captures is not part of this repository. The tests search for it in `RXSTEER_CAPTURES`, then
 //! beside the repository. Without it these tests print SKIPPED.
 
-mod reference;
-
-use reference::{Row, folder, number, rows};
+use crate::reference::{Row, folder, number, rows};
 use rxsteer_packet::{DissectOptions, dissect};
 use rxsteer_user::block::Block;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};

@@ -1,8 +1,6 @@
 //! Policies that move flows, and changes while packets flow: no packet is lost, no flow is reordered.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, Policy};
 use rxsteer_user::{
     ChangeError, Control, OnFull, PacketList, Pipeline, Receiver, RxProgress, Speed, SteerChange,

@@ -1,8 +1,6 @@
 //! Flow statistics on the workers: each flow's record is the sum of its packets, whatever moved the flow.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_user::flows::{FlowRecord, FlowTable, FlowTableConfig, FlowTotals};
 use rxsteer_user::{FlowStats, Handler, PacketList, PipelineConfig, SteerChange, When, WhenFull};

@@ -1,8 +1,6 @@
 //! The receive path as its users see it: nothing lost, nothing reordered, whatever happens.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, FlowKey, Policy};
 use rxsteer_user::packet::{Hasher, Toeplitz};
 use rxsteer_user::source::Source;

@@ -2,7 +2,6 @@
 //! by chance.
 //!
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
-#![cfg(feature = "bpf")]
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

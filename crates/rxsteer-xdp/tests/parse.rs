@@ -1,7 +1,6 @@
 //! The parser in the kernel reads what its native build reads.
 //!
 //! Needs root (CAP_BPF and CAP_NET_ADMIN); prints SKIPPED without it.
-#![cfg(feature = "bpf")]
 
 use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};

@@ -1,7 +1,6 @@
 //! The programs in the kernel decide as `rxsteer-core` does, and keep the same state.
 //!
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
-#![cfg(feature = "bpf")]
 
 use libbpf_rs::libbpf_sys::{XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use rand::{RngExt, SeedableRng};

@@ -2,7 +2,6 @@
 //! sends them.
 //!
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
-#![cfg(feature = "bpf")]
 
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};

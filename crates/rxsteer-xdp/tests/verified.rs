@@ -3,7 +3,6 @@
 //! if another compiler needs more.
 //!
 //! Needs root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON); prints SKIPPED without it.
-#![cfg(feature = "bpf")]
 
 use rxsteer_packet::TunnelKinds;
 use rxsteer_xdp::testing::{Verified, loaded, verify};

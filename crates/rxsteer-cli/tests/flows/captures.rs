@@ -1,12 +1,9 @@
 //! Records of third parties' captures, against other tools' counts and a parser of our own.
 
-#[path = "../../../rxsteer-user/tests/reference/mod.rs"]
-mod reference;
-
-use crate::reading::{self, Counted};
-use crate::sums::check_sums;
-use crate::{number, replay, text, walk};
-use reference::{folder, rows};
+use super::reading::{self, Counted};
+use super::sums::check_sums;
+use super::{number, replay, text, walk};
+use crate::reference::{self, folder, rows};
 use std::collections::HashMap;
 
 #[test]

@@ -1,9 +1,9 @@
 //! The files: formats, data sets, masks, and what is refused.
 
-use crate::reading::{self, Record};
-use crate::running::{INT, ended, send, wait_until, waits_for};
-use crate::traffic::Traffic;
-use crate::{errors, number, replay, rxsteer, status, text};
+use super::reading::{self, Record};
+use super::traffic::Traffic;
+use super::{errors, number, replay, rxsteer, status, text};
+use crate::program::running::{INT, ended, send, wait_until, waits_for};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,8 +1,8 @@
 //! `--key`: flows distinguished by fewer fields, against the sums of whole flows.
 
-use crate::reading::{Counted, HEADER, Key};
-use crate::traffic::Traffic;
-use crate::{errors, number, replay, rxsteer, status, text};
+use super::reading::{Counted, HEADER, Key};
+use super::traffic::Traffic;
+use super::{errors, number, replay, rxsteer, status, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

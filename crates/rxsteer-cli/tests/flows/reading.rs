@@ -137,14 +137,14 @@ pub(crate) fn json(object: &serde_json::Value) -> Record {
             .map(String::as_str)),
         "{object}"
     );
-    let number = |name: &str| crate::number(&object[name]);
+    let number = |name: &str| super::number(&object[name]);
     let text = |name: &str| object[name].as_str().expect("text").to_owned();
     let list = |name: &str| object[name].as_array().expect("a list").iter();
     let address = |name: &str| text(name).parse().expect("an address");
     let port = |name: &str| u16::try_from(number(name)).expect("a port");
     let byte = |name: &str| u8::try_from(number(name)).expect("a byte");
     let on_cpu =
-        |of: &serde_json::Value| ["cpu", "packets", "bytes"].map(|name| crate::number(&of[name]));
+        |of: &serde_json::Value| ["cpu", "packets", "bytes"].map(|name| super::number(&of[name]));
     Record {
         key: (address("src"), address("dst"), byte("protocol"), port("src_port"), port("dst_port")),
         counted: Counted {
@@ -154,7 +154,7 @@ pub(crate) fn json(object: &serde_json::Value) -> Record {
             first_ns: number("first_ns"),
             last_ns: number("last_ns"),
         },
-        cpus: list("cpus").map(crate::number).collect(),
+        cpus: list("cpus").map(super::number).collect(),
         per_cpu: list("per_cpu").map(on_cpu).collect(),
         shared: [number("shared_packets"), number("shared_bytes")],
         end: text("end_reason"),

@@ -1,8 +1,8 @@
 //! Records against sums that were not made by rxsteer, whatever moves flows between CPUs.
 
-use crate::reading::{self, per_flow};
-use crate::traffic::Traffic;
-use crate::{number, replay, rxsteer, status, text};
+use super::reading::{self, per_flow};
+use super::traffic::Traffic;
+use super::{number, replay, rxsteer, status, text};
 use serde_json::Value;
 
 /// Packets are in exactly one record, or in none for a reason that is counted.

@@ -1,8 +1,8 @@
 //! `rxsteer flows`.
 
-use crate::reading::{self, per_flow};
-use crate::traffic::Traffic;
-use crate::{errors, number, rxsteer, status, text};
+use super::reading::{self, per_flow};
+use super::traffic::Traffic;
+use super::{errors, number, rxsteer, status, text};
 use serde_json::Value;
 
 fn json(arguments: &[&str]) -> Value {

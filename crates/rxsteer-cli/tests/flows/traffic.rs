@@ -1,6 +1,6 @@
 //! Made-up traffic whose sums per flow are known because it was made here.
 
-use crate::reading::{Counted, Key};
+use super::reading::{Counted, Key};
 use etherparse::PacketBuilder;
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
 //! A reader of captures and headers made for these tests: slow, short, and none of rxsteer's code.
 
-use crate::reading::{Counted, Key};
+use super::reading::{Counted, Key};
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{Block, Capture, Linktype, PcapCapture, PcapNGCapture};
 use std::collections::HashMap;

@@ -1,5 +1,8 @@
 //! The program, started as a user starts it.
 
+pub(crate) mod pcap;
+pub(crate) mod running;
+
 use std::process::{Command, Output, Stdio};
 
 /// What `rxsteer` does with these arguments, and nothing on standard input.

@@ -40,7 +40,6 @@ impl BacklogSet {
 
 impl BacklogSet {
     /// `count` packets of other flows go to `cpu` and are completed.
-    #[allow(dead_code, reason = "not every test has such a stretch")]
     pub(crate) fn pass(&mut self, cpu: usize, count: u32) {
         let backlog = &mut self.backlogs[cpu];
         backlog.completed = backlog.completed.wrapping_add(count);

@@ -18,7 +18,6 @@ pub(crate) struct Sparse {
     cpu_flows: Vec<[Option<CpuFlow>; 5]>,
     hash_active: Option<u64>,
     /// Whether the hash placed the last packet.
-    #[allow(dead_code, reason = "not every test asks")]
     pub(crate) by_hash: bool,
 }
 

@@ -1,5 +1,4 @@
 //! The expected content of a flow table, as plain maps of plain sums.
-#![allow(dead_code, reason = "each test takes its part")]
 
 use rxsteer_core::{CpuId, FlowKey};
 use rxsteer_flows::{CpuTotals, FlowEnd, FlowPacket, FlowRecord, FlowTotals};

@@ -1,5 +1,4 @@
 //! Frames constructed header by header, for all tests of this crate.
-#![allow(dead_code)]
 
 use rxsteer_core::FlowKey;
 use rxsteer_packet::LinkType;

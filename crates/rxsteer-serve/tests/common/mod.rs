@@ -1,5 +1,7 @@
 //! An instance that shows what a test says, and a server beside it.
-#![allow(dead_code, reason = "each test uses its part")]
+
+pub(crate) mod browser;
+pub(crate) mod dashboard;
 
 use rxsteer_serve::{Running, Server, Source, Token};
 use rxsteer_status::Status;

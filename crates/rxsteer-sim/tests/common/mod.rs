@@ -1,6 +1,6 @@
 //! Small machines for tests.
 
-#![allow(unreachable_pub, dead_code, reason = "each test takes what it needs")]
+#![allow(unreachable_pub, reason = "tests are no library")]
 
 use rxsteer_core::{CpuId, CpuSet, Policy};
 use rxsteer_sim::scenario::*;

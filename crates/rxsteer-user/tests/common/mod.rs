@@ -1,5 +1,5 @@
 //! Helpers of the receive path's tests.
-#![allow(dead_code, unreachable_pub, reason = "not every test uses all of it")]
+#![allow(unreachable_pub, reason = "tests are no library")]
 
 use rxsteer_user::core::CpuId;
 use rxsteer_user::packet::{Hasher, LinkType, SymmetricHash};

@@ -3,8 +3,8 @@
 //! The model follows `path/change.rs`, `path/unguarded.rs` and `rings.rs` of rxsteer-xdp, which operate on the kernel's
 //! maps.
 
-use crate::settings::Settings;
-use crate::world::{CPUS, Pair, RINGS, RX_CPUS, World};
+use super::settings::Settings;
+use super::world::{CPUS, Pair, RINGS, RX_CPUS, World};
 use rand::RngExt;
 use rxsteer_bpf_native::abi::STEER_GENERATIONS;
 use rxsteer_bpf_native::policy::Rules;

@@ -1,8 +1,8 @@
 //! The required decision for each frame: the target is the core's, for the same settings at the same moment; the order
 //! rule says where the frame goes instead.
 
-use crate::settings::Settings;
-use crate::world::FLOW_LOG;
+use super::settings::Settings;
+use super::world::FLOW_LOG;
 use rxsteer_bpf_native::abi::{STEER_BY_LOCAL, STEER_CPU_GENERATION, STEER_GENERATIONS};
 use rxsteer_bpf_native::policy::{Decision, LastPacket, NativePolicy, Packet, Rules};
 use rxsteer_core::{Arrival, FlowHash, Idle, Steering, Verdict};

@@ -1,6 +1,6 @@
 //! Settings, compiled as in `compile.rs` of rxsteer-xdp.
 
-use crate::world::{CPUS, FLOW_LOG, QUEUES};
+use super::world::{CPUS, FLOW_LOG, QUEUES};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;

@@ -3,8 +3,8 @@
 //! The C code decides and numbers frames (`steer_policy.h`, `previous.h`), and detects what is delivered
 //! (`steer_order.h`). The rest is a model of the kernel: polls, bulk queues, CPUMAP rings, their threads, and GRO.
 
-use crate::oracle::{Oracle, goes_to, slot_of};
-use crate::settings::Settings;
+use super::oracle::{Oracle, goes_to, slot_of};
+use super::settings::Settings;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;

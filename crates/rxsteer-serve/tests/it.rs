@@ -1,0 +1,8 @@
+//! All integration tests, a module for each file: one program is quicker to build than many.
+
+mod common;
+mod docs;
+mod grafana;
+mod http;
+mod page;
+mod prometheus;

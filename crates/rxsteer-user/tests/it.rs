@@ -1,0 +1,9 @@
+//! All integration tests, a module for each file: one program is quicker to build than many.
+
+mod captures;
+mod changes;
+mod common;
+mod ends;
+mod flow_stats;
+mod pipeline;
+mod reference;
