@@ -65,6 +65,12 @@ impl Finding {
         Finding { blocks: true, ..Finding::no(topic, what, why, fix) }
     }
 
+    /// The topic in words, for a line of text: `kernel_rps` is `kernel rps`.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        self.topic.replace('_', " ")
+    }
+
     /// The same with what to do about it.
     #[must_use]
     pub fn fix(self, fix: impl Into<String>) -> Finding {

@@ -7,22 +7,21 @@ use super::results::{Measured, Results, Verdict};
 
 const HEAD: &str = "# Machines
 
-Made by `cargo xtask vm --results docs/results/machines.md`; what is not measured says so. The matrix is
-[xtask/vm/vm.toml](../../xtask/vm/vm.toml). Virtual machines without hardware help: nothing here says how fast anything is.
+`cargo xtask vm --results docs/results/machines.md` makes this file from the matrix in [xtask/vm/vm.toml](../../xtask/vm/vm.toml). The virtual
+machines run without hardware support, so no figure here is a statement about speed. A cell that was not measured is marked as such.
 
-- **run**: whether `rxsteer run` steers, in which mode; or the reason for which it refuses. *after*: the command that `rxsteer check`
-  asked for, and that was given.
-- **verified**: instructions that the kernel's verifier looked at, for the program that took most of them, and for the one at
-  the interface.
-- **frames**, **late**: numbered frames delivered while the application changed CPU, settings changed and the programs were
-  attached and detached; those that came after a later one of their flow.
-- **counts**: whether received = passed + delivered + drops once traffic had stopped. **traffic**: whether frames went on arriving while it was
-  attached and after it was detached. **kill -9**: whether program, rings and socket were gone.
-- **attaching**: the longest time without a frame while the program was being attached, and features of the interface that
-  were on before and off while it was attached. **TCP**: what a stream of one second carried before it was attached,
-  through it, and after it was detached, and the bytes of a frame: merged segments are one frame.
+| column | content |
+|---|---|
+| run | the mode in which `rxsteer run` steers, or its reason to refuse; *after*: the command that `rxsteer check` asked for, and that the test then gave |
+| verified | instructions that the kernel's verifier processed: for the program with the most of them, and for the program at the interface |
+| frames, late | numbered frames that were delivered while the application changed its CPU, settings changed, and the programs were attached and detached; how many of them arrived after a later frame of their flow |
+| counts | whether received = passed + delivered + drops once traffic had stopped |
+| traffic | whether frames kept arriving while the programs were attached and after they were detached |
+| kill -9 | whether programs, rings and the control socket were gone after it |
+| attaching | the longest time without a frame while the program was attached, and the interface's features that attaching switched off |
+| TCP | megabytes of one stream in a second before the program was attached, through it, and after it was detached, with the bytes per frame (merged segments are one frame) |
 
-Beside the day stands the commit that was tested; what was measured before that was recorded has none.
+Each result has its day and the tested commit.
 ";
 
 /// The whole file; `kept` returns the last results of a machine.

@@ -56,9 +56,9 @@ fn can(checked: &Checked, interface: &CheckedInterface) -> String {
     // What stands above needs no second time.
     let topic = |finding: &&Finding| {
         if checked.asked_for || checked.host_findings.contains(finding) {
-            shown(finding.topic)
+            finding.subject()
         } else {
-            format!("{}: {}", shown(finding.topic), finding.what)
+            format!("{}: {}", finding.subject(), finding.what)
         }
     };
     format!("no ({})", blocking.iter().map(topic).collect::<Vec<_>>().join("; "))
@@ -76,18 +76,13 @@ fn show(text: &mut String, finding: &Finding) {
         (State::No, false) => "no",
         (State::No, true) => "NO",
     };
-    entry(text, &format!("  {state:<5}{}", shown(finding.topic)), INDENT, &finding.what);
+    entry(text, &format!("  {state:<5}{}", finding.subject()), INDENT, &finding.what);
     if finding.state != State::Fine {
         entry(text, "", INDENT, &finding.why);
     }
     if let Some(fix) = &finding.fix {
         entry(text, "", INDENT, &format!("-> {fix}"));
     }
-}
-
-/// `kernel_rps` as it is read.
-fn shown(topic: &str) -> String {
-    topic.replace('_', " ")
 }
 
 /// A name and its text, which is continued under itself from column `indent` on, or where the name lets it.

@@ -111,9 +111,11 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
 fn notes(interface: &Interface, host: &Host) -> Vec<String> {
     let findings = judge::interface(interface, host);
     let noted = findings.into_iter().filter(|finding| finding.state != State::Fine);
-    let line = |Finding { what, why, fix, .. }: Finding| {
+    let line = |finding: Finding| {
+        let subject = finding.subject();
+        let Finding { what, why, fix, .. } = finding;
         let fix = fix.map(|fix| format!(" -> {fix}")).unwrap_or_default();
-        format!("{}: {what}: {why}{fix}", interface.link.name)
+        format!("{}: {subject}: {what}: {why}{fix}", interface.link.name)
     };
     noted.map(line).collect()
 }
@@ -176,8 +178,8 @@ fn refuse(findings: &[Finding], of: &str) -> anyhow::Result<()> {
         None => Ok(()),
         Some(finding) => {
             let fix = finding.fix.as_ref().map(|fix| format!(". What to do: {fix}"));
-            let Finding { what, why, .. } = finding;
-            anyhow::bail!("{of}: {what}. Why that matters: {why}{}", fix.unwrap_or_default())
+            let (subject, Finding { what, why, .. }) = (finding.subject(), finding);
+            anyhow::bail!("{of}: {subject}: {what}. Why that matters: {why}{}", fix.unwrap_or_default())
         }
     }
 }
@@ -207,7 +209,7 @@ fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
     let interface = Interface::look_at(link, all);
     let findings = judge::interface(&interface, host);
     let blocking = findings.into_iter().find(|finding| finding.blocks)?;
-    Some(format!("{} ({})", blocking.what, blocking.why))
+    Some(format!("{}: {} ({})", blocking.subject(), blocking.what, blocking.why))
 }
 
 fn host_cpus() -> anyhow::Result<HostCpus> {

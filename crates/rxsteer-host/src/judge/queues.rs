@@ -17,10 +17,10 @@ fn rx_queues(interface: &Interface) -> Finding {
         None => Finding::note(
             topic,
             match interface.link.max_rx_queues {
-                Some(most) => format!("their number is unknown; at most {most}"),
-                None => "their number is unknown".to_owned(),
+                Some(most) => format!("unknown; at most {most}"),
+                None => "unknown".to_owned(),
             },
-            "/sys/class/net has them, and shows another network namespace here, or nothing",
+            "the number of queues in use is in /sys/class/net, which shows another network namespace here, or nothing",
         ),
     }
 }

@@ -182,7 +182,7 @@ fn every_fault_of_an_interface_is_reported() {
             &["ethtool -K eth0 lro off"],
         ),
         (nic(|nic| nic.offloads.as_mut().unwrap().gro_hw = true), "lro", NOTE, &["rx-gro-hw off"]),
-        (nic(|nic| nic.rx_queues = None), "rx_queues", NOTE, &["is unknown"]),
+        (nic(|nic| nic.rx_queues = None), "rx_queues", NOTE, &["unknown", "/sys/class/net"]),
         (nic(|nic| nic.steered_queues = None), "kernel_rps", NOTE, &["/sys/class/net/eth0/queues"]),
         (
             nic(|nic| nic.port_of = Some(("bridge".to_owned(), "br0".to_owned()))),
