@@ -59,9 +59,9 @@ pub(crate) struct Options {
     /// Only machines of which there is no result here of this commit: goes on with a run that was ended.
     #[arg(long, conflicts_with = "tests")]
     missing: bool,
-    /// Ends a boot of a machine after so many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
-    limit: u64,
+    /// Ends a boot of a machine after so many seconds, instead of after ten minutes and one for each test.
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
     /// Writes the table of all machines, with what was measured here last, to this file.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
@@ -188,7 +188,8 @@ fn one(
         Tests { binary: kit.live.clone(), names: kit.tests(names)?, environment, threads };
     let started = Instant::now();
     for attempt in 1.. {
-        let limit = Duration::from_secs(options.limit);
+        let limit = options.limit.unwrap_or(600 + 60 * tests.names.len() as u64);
+        let limit = Duration::from_secs(limit);
         let (left, ended) = guest::run(machine, &folder, &initramfs, &tests, limit)?;
         if !left.kernel.is_empty() {
             results.kernel.clone_from(&left.kernel);
