@@ -493,7 +493,7 @@ impl Rings {
     }
 
     /// Whether sequence number `seq` from `rx_cpu` to `ring` is later than the snapshots. A ring without a snapshot was
-    /// created later, so the answer for it is yes.
+    /// created later; or it was deleted before, when all that had been sent there was delivered.
     pub(crate) fn is_after(
         &self,
         snapshots: &[Snapshot],
@@ -501,7 +501,8 @@ impl Rings {
         seq: u32,
     ) -> bool {
         let snapshot = snapshots.iter().find(|snapshot| snapshot.before.ring == ring);
-        let tail = snapshot.and_then(|snapshot| snapshot.before.tails.get(rx_cpu as usize));
+        let Some(snapshot) = snapshot else { return self.existing().any(|other| other == ring) };
+        let tail = snapshot.before.tails.get(rx_cpu as usize);
         tail.is_none_or(|tail| seq.wrapping_sub(*tail).wrapping_sub(1) < 1 << 30)
     }
 

@@ -25,10 +25,7 @@ enum { MAX_ROWS = 64 };
 struct native_policy {
 	struct native_sizes sizes;
 	struct steer_config config;
-	/* The rules before the last change, while that change drains: previous.h. */
-	struct steer_config previous;
-	/* The rows of the configuration, followed by those of the previous configuration. */
-	struct steer_row rows[2 * MAX_ROWS];
+	struct steer_row rows[MAX_ROWS];
 	struct steer_slot *slots;
 	struct steer_line *socks;
 	struct steer_sparse_slot *sparse;
@@ -46,8 +43,6 @@ struct native_policy {
 	__u32 flushes_fully;
 	/* One bit for each of the first 64 rings: the ring is missing. */
 	__u64 missing_rings;
-	/* Not 0: decisions also consider `previous`. */
-	__u32 has_previous;
 };
 
 /* The state that the accessors use, since they have no argument for it. */
@@ -69,7 +64,7 @@ static struct steer_slot *steer_slot_at(__u32 index)
 
 static const struct steer_row *steer_row_at(__u32 index)
 {
-	return index < 2 * MAX_ROWS ? &state->rows[index] : NULL;
+	return index < MAX_ROWS ? &state->rows[index] : NULL;
 }
 
 static struct steer_line *steer_sock_line(__u32 index)
@@ -140,7 +135,6 @@ static __u32 *steer_giving(void)
 #include "steer_policy.h"
 #include "steer_order.h"
 #include "steer_delay.h"
-#include "previous.h"
 
 static void *zeroed(size_t count, size_t size)
 {
@@ -207,8 +201,6 @@ struct native_rules {
 	__u32 no_hysteresis;
 	__u32 boundary_slots;
 	__u32 unguarded;
-	/* Not 0: the previous rules may still decide (native_policy_keep_previous). */
-	__u32 has_previous;
 	/* Entries of the general map, which comes first; STEER_NO_CPU stands for offline CPUs. */
 	__u32 map_len;
 	/* The number of buckets, and where their CPUs begin in `map`. */
@@ -248,38 +240,18 @@ void native_policy_configure(struct native_policy *policy, const struct native_r
 	config->no_hysteresis = rules->no_hysteresis;
 	config->boundary_slots = rules->boundary_slots;
 	config->unguarded = rules->unguarded;
-	/* While a change drains, a slot alone does not determine where a flow may go. */
-	config->simple = !rules->flow_limit && !rules->has_previous;
-	policy->has_previous = rules->has_previous;
+	config->simple = !rules->flow_limit;
 	config->map_len = rules->map_len;
 	config->buckets = rules->buckets;
 	config->first_bucket = rules->first_bucket;
 	memcpy(config->map, rules->map, sizeof(config->map));
 	memcpy(config->cpu, rules->cpu, sizeof(config->cpu));
 	memcpy(config->action, rules->actions, sizeof(config->action));
-	memcpy(policy->rows, rules->rows, sizeof(rules->rows));
+	memcpy(policy->rows, rules->rows, sizeof(policy->rows));
 	memset(config->members, 0, sizeof(config->members));
 	add_members(config, 0, rules->map_len, 0);
 	for (i = 0; rules->by_queue && i < policy->sizes.tables; i++)
 		add_members(config, rules->rows[i].first, rules->rows[i].len, rules->rows[i].number);
-}
-
-/* The present rules become the previous ones at the next configuration; no ring has drained past the change. */
-void native_policy_keep_previous(struct native_policy *policy)
-{
-	__u32 cpu;
-
-	policy->previous = policy->config;
-	policy->previous.first_row = MAX_ROWS;
-	memcpy(policy->rows + MAX_ROWS, policy->rows, MAX_ROWS * sizeof(*policy->rows));
-	for (cpu = 0; cpu < STEER_MAX_CPUS; cpu++)
-		policy->previous.cpu[cpu] |= STEER_CPU_HOLDS;
-}
-
-/* The ring of `cpu` that the previous rules used has drained past the change. */
-void native_policy_release(struct native_policy *policy, __u32 cpu)
-{
-	policy->previous.cpu[cpu] &= ~STEER_CPU_HOLDS;
 }
 
 /* Sets which of the first 64 rings are missing. */
@@ -331,7 +303,7 @@ void native_policy_decide(struct native_policy *policy, const struct steer_arriv
 	/* steer_as_before. */
 	is_known = config->simple && !needs_metadata &&
 		   slot->packed == steer_slot_word(&dest, STEER_HYSTERESIS, arrival->rx_cpu);
-	if (!is_unguarded && !(policy->has_previous && steer_previous_holds(&policy->previous, arrival, &dest)))
+	if (!is_unguarded)
 		dest = steer_allowed(config, slot, &target, arrival->rx_cpu);
 	*decision = (struct native_decision){
 		.target = target.cpu,

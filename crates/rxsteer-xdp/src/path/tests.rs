@@ -1,6 +1,7 @@
 //! Changes that are refused, and ticks that wait for nothing. Needs root; prints SKIPPED without it.
 
 use super::*;
+use crate::abi::LastPacket;
 use crate::load::load_on;
 use crate::rings::tests::setup;
 use crate::testing::loaded;
@@ -68,4 +69,34 @@ fn ticks_between_changes_wait_for_no_grace_period() {
     assert!(!path.loaded.rings.lock().retired().is_empty());
     until_unguarded(&mut path);
     assert!(path.loaded.rings.lock().retired().is_empty());
+}
+
+/// Slots that could defer a flow after 2³¹ frames: of a ring that was deleted, and set while frames went unguarded.
+#[test]
+fn no_slot_outlives_frames_without_the_guard() {
+    let test = "path::no_slot_outlives_frames_without_the_guard";
+    let Some(loaded) = loaded(test, load(&setup())) else { return };
+    let settings = Settings::new(Policy::Rps, "0".parse().unwrap());
+    let mut path = Path::with(loaded, &setup(), &settings).unwrap();
+    path.tables[0] = true;
+    let set = |path: &Path, generation: u32| {
+        let last = LastPacket { seq: 7, cpu: 0, generation, rx_cpu: 0, hysteresis: 7 };
+        let [seq, packed] = last.words();
+        path.loaded.lines.slots.exchange_word(0, 0, u64::from(packed) << 32 | u64::from(seq));
+        assert_ne!(path.loaded.lines.slots.get_number(0, 0), 0, "it is set");
+    };
+    let is_unset = |path: &Path| path.loaded.lines.slots.get_number(0, 0) == 0;
+    assert!(!path.loaded.rings.lock().all().contains(&1), "no ring of the other generation");
+    set(&path, 1);
+    for _ in 0..1000 {
+        path.tick().unwrap();
+        path.graces.until_all_are_over();
+        if path.is_unguarded() {
+            break;
+        }
+    }
+    assert!(path.is_unguarded() && is_unset(&path));
+    set(&path, 0);
+    path.guard_again().unwrap();
+    assert!(!path.is_unguarded() && is_unset(&path));
 }

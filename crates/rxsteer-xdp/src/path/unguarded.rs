@@ -11,8 +11,9 @@
 //! compare as under way). If a frame goes off target until this is done, the procedure starts again. Slots whose flows
 //! have two targets take no part in this: their flows stay guarded.
 //!
-//! **After.** First, frames are guarded again, by the same rules. A grace period later, all unguarded frames are in
-//! their rings. When each ring has drained past that moment, flows whose slot is unset have nothing under way, and the
+//! **After.** First, slots that were set meanwhile are unset: frames with a tag set them, and 2³¹ frames may have passed
+//! since. Then frames are guarded again, by the same rules. A grace period later, all unguarded frames are in their
+//! rings. When each ring has drained past that moment, flows whose slot is unset have nothing under way, and the
 //! other flows are guarded: a slot names the ring that all its flows had as their target, except for flows that were
 //! guarded all the time. Now the rules may change.
 
@@ -20,7 +21,7 @@ use super::Path;
 use crate::abi::{LastPacket, Mode, steer_slot};
 use crate::grace::Ticket;
 use crate::load::LoadError;
-use crate::rings::{Look, Sent, Snapshot};
+use crate::rings::{Look, Rings, Sent, Snapshot};
 use crate::setup::Settings;
 use rxsteer_core::Policy;
 use std::io;
@@ -93,6 +94,7 @@ impl Path {
         }
         self.unguarded.approach = None;
         if self.unguarded.holds {
+            self.unset_slots(|_, _| false);
             self.decide_by(&self.settings.clone())?;
             self.unguarded.holds = false;
             self.lose_slots();
@@ -171,8 +173,11 @@ impl Path {
                 }
                 rings.mark_snapshots_delivered(&snapshots);
                 drop(rings);
-                // This is done even if frames went off target, since stale slots cause that.
-                self.unset_slots(&snapshots);
+                // This is done even if frames went off target, since stale slots cause that. Frames sent since the
+                // snapshot are at their flow's target, or went off target; their slots stay as they are.
+                self.unset_slots(|rings, last| {
+                    rings.is_after(&snapshots, (last.rx_cpu, last.ring()), last.seq)
+                });
                 Approach::Unset(snapshots, self.graces.begin()?)
             }
             Approach::Unset(snapshots, ticket) => match self.graces.is_over(ticket) {
@@ -201,20 +206,18 @@ impl Path {
         Ok(())
     }
 
-    /// Unsets the slots whose number is from before the snapshot, since it is delivered. Frames sent since then are at
-    /// their flow's target, or went off target; their slots stay as they are.
-    fn unset_slots(&self, snapshots: &[Snapshot]) {
+    /// Unsets the slots, except where `stays` holds, and except slots whose flows have two targets.
+    fn unset_slots(&self, stays: impl Fn(&Rings, &LastPacket) -> bool) {
         let (slots, rings) = (&self.loaded.lines.slots, self.loaded.rings.lock());
         let log = self.loaded.sizes.flow_log;
-        for table in self.devices().flat_map(|(_, first, queues)| first..first + queues) {
+        let used = (0..).zip(&self.tables).filter(|(_, is_used)| **is_used);
+        for table in used.map(|(table, _): (u32, _)| table) {
             let map_len = self.map_len(table);
             for slot in table << log..(table + 1) << log {
                 let seq = slots.get_number(slot, offset_of!(steer_slot, last_seq));
                 let packed = slots.get_number(slot, offset_of!(steer_slot, packed));
                 let Some(last) = LastPacket::of_words([seq, packed]) else { continue };
-                if !self.settings.is_boundary_slot(log, slot, map_len)
-                    && !rings.is_after(snapshots, (last.rx_cpu, last.ring()), seq)
-                {
+                if !self.settings.is_boundary_slot(log, slot, map_len) && !stays(&rings, &last) {
                     slots.exchange_word(slot, u64::from(packed) << 32 | u64::from(seq), 0);
                 }
             }

@@ -330,7 +330,6 @@ impl Scenario {
             no_hysteresis: self.kind.has_no_table().into(),
             boundary_slots: 0,
             unguarded: self.unguarded.into(),
-            has_previous: 0,
             map_len: self.config.cpus.len() as u32,
             buckets: self.table.len() as u32,
             first_bucket: self.config.cpus.len() as u32,

@@ -53,8 +53,6 @@ pub struct Rules {
     pub boundary_slots: u32,
     /// Not 0: slots are not used.
     pub unguarded: u32,
-    /// Not 0: the previous rules may still decide ([`NativePolicy::keep_previous`]).
-    pub has_previous: u32,
     /// Entries of the general map, which comes first in `map`.
     pub map_len: u32,
     /// The number of buckets; 0: none.
@@ -199,9 +197,7 @@ unsafe extern "C" {
     fn native_policy_new(sizes: *const Sizes) -> *mut State;
     fn native_policy_free(policy: *mut State);
     fn native_policy_configure(policy: *mut State, rules: *const Rules);
-    fn native_policy_keep_previous(policy: *mut State);
     fn native_policy_miss_rings(policy: *mut State, rings: u64);
-    fn native_policy_release(policy: *mut State, cpu: u32);
     fn native_policy_decide(
         policy: *mut State,
         of: *const Packet,
@@ -299,23 +295,10 @@ impl NativePolicy {
         unsafe { native_policy_configure(self.state.as_ptr(), rules) }
     }
 
-    /// The present rules become the previous ones; no ring has drained past the change.
-    pub fn keep_previous(&mut self) {
-        // SAFETY: the state is there.
-        unsafe { native_policy_keep_previous(self.state.as_ptr()) }
-    }
-
     /// Sets which of the first 64 rings are missing.
     pub fn miss_rings(&mut self, rings: u64) {
         // SAFETY: the state is there.
         unsafe { native_policy_miss_rings(self.state.as_ptr(), rings) }
-    }
-
-    /// The ring of `cpu` that the previous rules used has drained past the change.
-    pub fn release(&mut self, cpu: u32) {
-        assert!(cpu < self.sizes.cpus);
-        // SAFETY: the state is there, and the CPU is one of its tables'.
-        unsafe { native_policy_release(self.state.as_ptr(), cpu) }
     }
 
     /// Decides for one packet that belongs to flow table `table`.

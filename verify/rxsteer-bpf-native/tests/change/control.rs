@@ -1,4 +1,4 @@
-//! The steps of user space in a change, in both procedures. Between any two steps the world continues.
+//! The steps of user space in a change. Between any two steps the world continues.
 //!
 //! The model follows `path/change.rs`, `path/unguarded.rs` and `rings.rs` of rxsteer-xdp, which operate on the kernel's
 //! maps.
@@ -7,50 +7,33 @@ use super::settings::Settings;
 use super::world::{CPUS, Pair, RINGS, RX_CPUS, World};
 use rand::RngExt;
 use rxsteer_bpf_native::abi::STEER_GENERATIONS;
-use rxsteer_bpf_native::policy::Rules;
-
-/// The procedure for a change away from unguarded frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Machine {
-    /// The present procedure: the same rules with the guard; all rings drain past a snapshot; the new rules.
-    Phases,
-    /// The prototype: the new rules at once, with the previous ones beside them (`previous.h`).
-    Previous,
-}
+use rxsteer_bpf_native::policy::LastPacket;
 
 /// A rule that can be left out, to show that the model needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Both: after a policy under which frames pass, all frames go through the rings for a grace period.
+    /// After a policy under which frames pass, all frames go through the rings for a grace period.
     Flush,
-    /// Both: an unused ring is deleted only once it has drained.
+    /// An unused ring is deleted only once it has drained.
     RetiredDrains,
-    /// Both: frames go unguarded only once rings have drained past a snapshot.
+    /// Frames go unguarded only once rings have drained past a snapshot.
     UnguardedAfterSnapshot,
-    /// Both: and only if no frame went off target since.
+    /// And only if no frame went off target since.
     UnguardedOnTarget,
-    /// Both: then older slots are unset, since their numbers wrap.
+    /// Then older slots are unset, since their numbers wrap.
     SlotsUnset,
-    /// Both: the snapshot takes a grace period, because of bulk queues.
+    /// Slots of rings that had been deleted are unset as well.
+    DeletedRingsUnset,
+    /// The snapshot takes a grace period, because of bulk queues.
     LongSnapshot,
-    /// Both: a snapshot has the numbers of all RX CPUs, and an RX CPU that sent nothing since is no evidence.
+    /// A snapshot has the numbers of all RX CPUs, and an RX CPU that sent nothing since is no evidence.
     LaterFrame,
-    /// Phases: the guard is activated first.
+    /// Before a change, the guard is activated first.
     GuardFirst,
-    /// Phases: and then rings drain past a snapshot.
+    /// And then rings drain past a snapshot.
     RingsDrain,
-    /// Previous: the previous rules decide as long as their ring has not drained.
-    PreviousDecides,
-    /// Previous: the snapshot is taken after the change of rules.
-    SnapshotAfterChange,
-    /// Previous: flows of boundary slots follow only their slots.
-    BoundarySlots,
-    /// Previous: a second change keeps the previous rules.
-    SecondChange,
-    /// Previous: the previous rules send to the rings that were used under them.
-    OldGeneration,
-    /// Previous: a ring that has not drained past the change is not deleted.
-    HeldRingStays,
+    /// Slots that were set while frames went unguarded are unset before that, since their numbers may have wrapped.
+    OldSlotsUnset,
 }
 
 /// What had been sent to a ring, by RX CPU.
@@ -70,7 +53,6 @@ struct Snapshot {
 
 pub(crate) struct Control {
     pub(crate) world: World,
-    machine: Machine,
     without: Option<Rule>,
     pub(crate) settings: Settings,
     requested: Option<Settings>,
@@ -79,7 +61,7 @@ pub(crate) struct Control {
     /// By ring: its size.
     sizes: [u32; RINGS as usize],
     pub(crate) is_unguarded: bool,
-    /// The snapshots past which rings must drain. Phases: before rules may change. Previous: until a ring is released.
+    /// The snapshots past which rings must drain before rules may change.
     left: Option<Vec<Snapshot>>,
     approach: Option<(Vec<Snapshot>, u64)>,
     off_target_before: u64,
@@ -88,15 +70,13 @@ pub(crate) struct Control {
     pub(crate) waited: Vec<u64>,
     waits: u64,
     pub(crate) changes: u64,
-    pub(crate) second_changes: u64,
 }
 
 impl Control {
-    pub(crate) fn new(mut world: World, machine: Machine, without: Option<Rule>) -> Control {
+    pub(crate) fn new(mut world: World, without: Option<Rule>) -> Control {
         let mut settings = Settings::random(&mut world.rng);
         settings.offline = None;
         let mut control = Control {
-            machine,
             without,
             settings,
             requested: None,
@@ -111,14 +91,13 @@ impl Control {
             waited: Vec::new(),
             waits: 0,
             changes: 0,
-            second_changes: 0,
             world,
         };
         for cpu in 0..CPUS {
             control.make(cpu * STEER_GENERATIONS, control.settings.queue_size);
         }
         let settings = control.settings.clone();
-        control.activate(&settings, false, false);
+        control.activate(&settings, false);
         control
     }
 
@@ -126,13 +105,9 @@ impl Control {
         self.without == Some(rule)
     }
 
-    fn rules(&self, settings: &Settings, unguarded: bool, has_previous: bool) -> Rules {
-        settings.rules(&self.generations, unguarded, has_previous)
-    }
-
     /// Activates rules.
-    fn activate(&mut self, settings: &Settings, unguarded: bool, has_previous: bool) {
-        let rules = self.rules(settings, unguarded, has_previous);
+    fn activate(&mut self, settings: &Settings, unguarded: bool) {
+        let rules = settings.rules(&self.generations, unguarded);
         self.world.active = self.world.add(rules, Some(settings));
     }
 
@@ -158,9 +133,6 @@ impl Control {
 
     pub(crate) fn tick(&mut self) {
         self.mark_idle_delivered();
-        if self.machine == Machine::Previous {
-            self.release_drained();
-        }
         self.free_retired();
         if let Some(requested) = self.requested.clone() {
             let was_unguarded = self.is_unguarded || self.waits != 0;
@@ -181,53 +153,29 @@ impl Control {
 
     fn change_to(&mut self, next: &Settings) -> bool {
         self.approach = None;
-        if self.machine == Machine::Phases && !self.is_guarded_and_drained() {
+        if !self.is_guarded_and_drained() || !self.make_rings(next) {
             return false;
         }
-        // The rings that unguarded frames go to.
-        let used: [u32; CPUS as usize] =
-            std::array::from_fn(|cpu| cpu as u32 * STEER_GENERATIONS + self.generations[cpu]);
-        let config = self.world.active;
-        let early = self.snapshot();
-        if !self.make_rings(next) {
-            return false;
-        }
-        if self.machine == Machine::Previous {
-            if self.is_unguarded {
-                self.keep_previous(config);
-            } else if self.left.is_some() {
-                self.second_changes += 1;
-                if self.lacks(Rule::SecondChange) {
-                    self.left = None;
-                }
-            }
-        }
-        let has_previous =
-            self.machine == Machine::Previous && (self.is_unguarded || self.left.is_some());
         if self.settings.passes_frames() && !self.lacks(Rule::Flush) {
-            let rules = Settings::flushing(&self.generations, has_previous);
+            let rules = Settings::flushing(&self.generations);
             self.world.flushing = Some(self.world.add(rules, None));
             self.world.grace();
         }
-        self.activate(next, false, has_previous);
+        self.activate(next, false);
         self.world.grace();
         self.world.flushing = None;
         self.world.meanwhile();
-        if self.machine == Machine::Previous && self.is_unguarded {
-            let late = self.snapshot();
-            let mut left = if self.lacks(Rule::SnapshotAfterChange) { early } else { late };
-            left.retain(|snapshot| used.contains(&snapshot.before.ring));
-            self.left = Some(left);
-        }
-        self.is_unguarded = false;
         self.settings = next.clone();
         true
     }
 
-    /// Phases: the same rules with the guard, until no frame is under way that no slot records.
+    /// The same rules with the guard, until no frame is under way that no slot records.
     fn is_guarded_and_drained(&mut self) -> bool {
         if self.is_unguarded && !self.lacks(Rule::GuardFirst) {
-            self.activate(&self.settings.clone(), false, false);
+            if !self.lacks(Rule::OldSlotsUnset) {
+                self.unset_slots(|_| false);
+            }
+            self.activate(&self.settings.clone(), false);
             self.world.grace();
             self.left = Some(self.snapshot());
         }
@@ -240,45 +188,7 @@ impl Control {
         false
     }
 
-    /// Previous: keeps the active rules, and the rings with their frames.
-    fn keep_previous(&mut self, mut config: usize) {
-        if self.lacks(Rule::OldGeneration) || self.lacks(Rule::BoundarySlots) {
-            let mut rules = self.world.config(config).clone();
-            if self.lacks(Rule::BoundarySlots) {
-                rules.boundary_slots = 0;
-            } else {
-                rules = self.rules(&self.settings, false, false);
-            }
-            config = self.world.add(rules, None);
-        }
-        self.world.keep_previous(config);
-        if self.lacks(Rule::PreviousDecides) {
-            (0..CPUS).for_each(|cpu| self.world.policy.release(cpu));
-        }
-    }
-
-    /// Previous: releases rings that have drained past the change. When all are released, no frame needs the previous
-    /// rules.
-    fn release_drained(&mut self) {
-        let Some(left) = self.left.take() else { return };
-        let rest: Vec<Snapshot> =
-            left.into_iter().filter(|snapshot| !self.have_drained_past(&[*snapshot])).collect();
-        for cpu in 0..CPUS {
-            if !rest.iter().any(|snapshot| snapshot.before.ring / 2 == cpu) {
-                self.world.policy.release(cpu);
-            }
-        }
-        self.world.meanwhile();
-        if !rest.is_empty() {
-            self.left = Some(rest);
-            return;
-        }
-        self.activate(&self.settings.clone(), false, false);
-        self.world.grace();
-    }
-
     fn approach_unguarded(&mut self) {
-        // Previous: rings that are not released need no check, since the snapshot is later than the change.
         if self.is_unguarded || !self.settings.can_be_unguarded() {
             return;
         }
@@ -292,7 +202,7 @@ impl Control {
                 } else if self.is_on_target(&snapshots, off_target)
                     || self.lacks(Rule::UnguardedOnTarget)
                 {
-                    self.activate(&self.settings.clone(), true, false);
+                    self.activate(&self.settings.clone(), true);
                     self.world.grace();
                     self.is_unguarded = true;
                     self.left = None;
@@ -312,25 +222,30 @@ impl Control {
             snapshots.iter().for_each(|snapshot| self.mark_delivered(&snapshot.before));
         }
         if !self.lacks(Rule::SlotsUnset) {
-            self.unset_slots(snapshots);
+            // A ring without a snapshot had been deleted: all that was sent there is delivered.
+            let keeps_deleted = self.lacks(Rule::DeletedRingsUnset);
+            self.unset_slots(|last| {
+                let of_ring = |snapshot: &&Snapshot| snapshot.before.ring == last.ring();
+                let is_after = |snapshot: &Snapshot| {
+                    let tail = snapshot.before.tails[last.rx_cpu as usize];
+                    last.seq.wrapping_sub(tail).wrapping_sub(1) < 1 << 30
+                };
+                snapshots.iter().find(of_ring).map_or(keeps_deleted, is_after)
+            });
         }
         self.world.grace();
         let is_so = self.world.seen.off_target == off_target;
-        if !is_so && self.machine == Machine::Phases {
+        if !is_so {
             self.left = Some(self.snapshot());
         }
         is_so
     }
 
-    fn unset_slots(&mut self, snapshots: &[Snapshot]) {
+    /// Unsets slots except those whose packet has to stay; a slot of two targets stays as well.
+    fn unset_slots(&mut self, stays: impl Fn(&LastPacket) -> bool) {
         for (queue, slot, last) in self.world.slots() {
-            let snapshot = snapshots.iter().find(|snapshot| snapshot.before.ring == last.ring());
-            let is_after = snapshot.is_none_or(|snapshot| {
-                let tail = snapshot.before.tails[last.rx_cpu as usize];
-                last.seq.wrapping_sub(tail).wrapping_sub(1) < 1 << 30
-            });
             let is_same = self.world.slot(queue, slot) == Some(last);
-            if !self.settings.is_boundary_slot(queue, slot) && !is_after && is_same {
+            if !self.settings.is_boundary_slot(queue, slot) && !stays(&last) && is_same {
                 self.world.policy.unset(queue, slot);
             }
             if self.world.rng.random_ratio(1, 4) {
@@ -367,15 +282,9 @@ impl Control {
         for sent in self.drained(&marked) {
             self.world.set_ring(sent.ring, false);
         }
-        let is_held = |ring: u32| {
-            let left = self.left.iter().flatten();
-            self.machine == Machine::Previous
-                && left.into_iter().any(|snapshot| snapshot.before.ring == ring)
-        };
         let is_retired = |ring: u32| {
             self.world.rings[ring as usize].exists
                 && ring % 2 != self.generations[ring as usize / 2]
-                && (!is_held(ring) || self.lacks(Rule::HeldRingStays))
         };
         let retired: Vec<Sent> =
             (0..RINGS).filter(|ring| is_retired(*ring)).map(|ring| self.sent(ring)).collect();

@@ -5,7 +5,8 @@ use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::abi::{
-    STEER_CPU_DESIRED, STEER_CPU_GENERATION, STEER_CPU_LINGER, STEER_MAX_RULES,
+    STEER_BOUND, STEER_CPU_DESIRED, STEER_CPU_GENERATION, STEER_CPU_LINGER, STEER_MAX_RULES,
+    STEER_NONE, STEER_RFS, STEER_RPS,
 };
 use rxsteer_bpf_native::policy::{Act, NO_CPU, Row, Rules};
 use rxsteer_core::{CpuId, CpuSet, SteerConfig};
@@ -114,7 +115,7 @@ impl Settings {
     }
 
     /// Rules for an interface that flushes: frames that would pass go through the ring of the receiving CPU.
-    pub(crate) fn flushing(generations: &[u32], has_previous: bool) -> Rules {
+    pub(crate) fn flushing(generations: &[u32]) -> Rules {
         let none = Settings {
             policy: Policy::None,
             map: vec![0],
@@ -123,16 +124,16 @@ impl Settings {
             offline: None,
             queue_size: 0,
         };
-        Rules { local_by_ring: 1, ..none.rules(generations, false, has_previous) }
+        Rules { local_by_ring: 1, ..none.rules(generations, false) }
     }
 
-    pub(crate) fn rules(&self, generations: &[u32], unguarded: bool, has_previous: bool) -> Rules {
+    pub(crate) fn rules(&self, generations: &[u32], unguarded: bool) -> Rules {
         let is_uneven = |map: &Vec<u16>| !(1_usize << FLOW_LOG).is_multiple_of(map.len());
         let policy = match self.policy {
-            Policy::None => 0,
-            Policy::Rps => 1,
-            Policy::Bound => 2,
-            Policy::Rfs => 4,
+            Policy::None => STEER_NONE,
+            Policy::Rps => STEER_RPS,
+            Policy::Bound => STEER_BOUND,
+            Policy::Rfs => STEER_RFS,
         };
         let boundary_slots = self.policy == Policy::Rps && self.maps().any(is_uneven);
         let mut rules = Rules {
@@ -148,7 +149,6 @@ impl Settings {
             no_hysteresis: u32::from(self.policy != Policy::Rfs),
             boundary_slots: boundary_slots.into(),
             unguarded: unguarded.into(),
-            has_previous: has_previous.into(),
             map_len: self.map.len() as u32,
             buckets: 0,
             first_bucket: 0,

@@ -1,6 +1,6 @@
 //! Queues, CPUs and rings: the path of frames in steps, between which user space can act.
 //!
-//! The C code decides and numbers frames (`steer_policy.h`, `previous.h`), and detects what is delivered
+//! The C code decides and numbers frames (`steer_policy.h`), and detects what is delivered
 //! (`steer_order.h`). The rest is a model of the kernel: polls, bulk queues, CPUMAP rings, their threads, and GRO.
 
 use super::oracle::{Oracle, goes_to, slot_of};
@@ -174,10 +174,6 @@ impl World {
         self.configs.len() - 1
     }
 
-    pub(crate) fn config(&self, config: usize) -> &Rules {
-        &self.configs[config].0
-    }
-
     fn load(&mut self, config: usize) {
         if self.loaded != config {
             self.loaded = config;
@@ -190,12 +186,6 @@ impl World {
         self.rings[ring as usize].exists = exists;
         let missing = (0..).zip(&self.rings).filter(|(_, ring)| !ring.exists);
         self.policy.miss_rings(missing.map(|(ring, _)| 1 << ring).sum());
-    }
-
-    /// Keeps `config` as the previous rules beside the next ones.
-    pub(crate) fn keep_previous(&mut self, config: usize) {
-        self.load(config);
-        self.policy.keep_previous();
     }
 
     /// Runs some other events.
@@ -343,7 +333,7 @@ impl World {
         self.rx[rx_cpu as usize].bulk[ring as usize].push(frame);
     }
 
-    /// Checks the decision. While previous rules may decide, only the order of frames is checked.
+    /// Checks the decision.
     fn check(
         &mut self,
         config: usize,
@@ -355,7 +345,7 @@ impl World {
         let (rules, settings) = &self.configs[config];
         let Some(settings) = settings else { return };
         let has_target = self.oracle.check_target((config, settings), packet, decision);
-        if !has_target || rules.has_previous != 0 || decision.without_ring != 0 {
+        if !has_target || decision.without_ring != 0 {
             return;
         }
         self.seen.checked += 1;
