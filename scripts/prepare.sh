@@ -141,12 +141,19 @@ is_new_enough() {
 # ---------------------------------------------------------------------------------------------
 # What the in-kernel path needs; everything else is built without it
 
-# Whoever sources this uses these two: arguments for cargo build, test and clippy (all of the workspace, or all but the
-# in-kernel path), and why the in-kernel path is left out, empty where it is built.
+# Whoever sources this uses these: arguments for cargo build, test and clippy (all of the workspace, or all but the
+# in-kernel path), and why the in-kernel path is left out, empty where it is built; and the program xtask (prepare_xtask).
 # shellcheck disable=SC2034
-features=(--features rxsteer/xdp) no_bpf=
+features=(--features rxsteer/xdp) no_bpf="" xtask=""
+
+# xtask tests with the same choice of packages and features, so that nothing is built twice.
+choose_features() {
+  features=("$@")
+  export RXSTEER_WORKSPACE="--workspace $*"
+}
 
 prepare_bpf() {
+  choose_features "${features[@]}"
   can_compile_bpf && return
   # shellcheck disable=SC2034
   if install_packages bpf; then
@@ -155,8 +162,15 @@ prepare_bpf() {
   else
     no_bpf="$bpf_lacks. ${why_not[*]}"
   fi
+  choose_features --no-default-features --features rxsteer-cli/parquet,rxsteer-cli/serve,rxsteer-cli/sim,rxsteer-cli/top
+}
+
+# `cargo xtask` builds xtask alone, and so clap and a few others once more. Sets `xtask` to the program of the whole build.
+prepare_xtask() {
   # shellcheck disable=SC2034
-  features=(--no-default-features --features "rxsteer-cli/parquet rxsteer-cli/serve rxsteer-cli/sim rxsteer-cli/top")
+  xtask=$(target_dir)/debug/xtask
+  quietly "Building xtask" cargo build --workspace "${features[@]}" --bin xtask \
+    || give_up "xtask can't be built (the reason stands above)." "Correct that, then run this again."
 }
 
 # What the build of the BPF programs does, in small; `bpf_lacks` says what it fails for.

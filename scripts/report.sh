@@ -49,7 +49,7 @@ tests() {
   ((status == 0 || bad > 0)) || bad=1
   passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
 
-  skip_lines
+  short_skip_lines
   ignored_lines
   if ((status != 0)); then
     printf 'FAILED  %s%s\n' "$name" "$nothing"
@@ -71,6 +71,24 @@ sum_of() {
 # What tests say that find that they can't be done here.
 skip_lines() {
   grep -aoE 'SKIPPED [^ ]+: .*' "$logs/last" || true
+}
+
+# The same, a line for each reason that many have.
+short_skip_lines() {
+  skip_lines | awk '{
+    reason = $0
+    sub(/^SKIPPED [^ ]+: /, "", reason)
+    if (!(reason in tests)) order[++reasons] = reason
+    tests[reason]++
+    lines[reason] = lines[reason] $0 "\n"
+    first[reason] = tests[reason] == 1 ? $2 : first[reason]
+  } END {
+    for (n = 1; n <= reasons; n++) {
+      reason = order[n]
+      if (tests[reason] <= 5) printf "%s", lines[reason]
+      else printf "SKIPPED %s and %d others: %s\n", substr(first[reason], 1, length(first[reason]) - 1), tests[reason] - 1, reason
+    }
+  }'
 }
 
 # The tests marked #[ignore], as lines of the same form.

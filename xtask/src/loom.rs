@@ -29,6 +29,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         .arg(shell::target_dir("loom"))
         .args(&options.filter)
         .env("RUSTFLAGS", shell::rustflags("--cfg loom"))
+        // Only the test programs are optimized as one: optimizing across crates takes longer than it saves.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("LOOM_MAX_PREEMPTIONS", options.preemptions.to_string());
     shell::outcome(&mut test)
 }

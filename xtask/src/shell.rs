@@ -35,6 +35,15 @@ pub(crate) fn target_dir(name: &str) -> PathBuf {
     std::path::absolute(&base).unwrap_or(base).join(name)
 }
 
+/// The packages of a cargo command: `package`, or the whole workspace and the features that `./test` has built it with.
+/// Cargo takes the features of dependencies from all chosen packages together, so another choice builds another Parquet.
+pub(crate) fn packages(package: &str) -> Vec<String> {
+    match std::env::var("RXSTEER_WORKSPACE") {
+        Ok(all) if !all.is_empty() => all.split_whitespace().map(str::to_owned).collect(),
+        _ => vec!["--package".to_owned(), package.to_owned()],
+    }
+}
+
 /// The user's RUSTFLAGS followed by `more`.
 pub(crate) fn rustflags(more: &str) -> String {
     let given = std::env::var("RUSTFLAGS").unwrap_or_default();

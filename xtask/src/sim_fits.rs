@@ -21,7 +21,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     // With the optimization level of tests: a higher one would take longer to build than it saves.
     let mut fits = shell::cargo();
-    fits.args(["test", "--package", "rxsteer-sim", "--test", "it"]);
+    fits.arg("test").args(shell::packages("rxsteer-sim")).args(["--test", "it"]);
     fits.args(["--", "--include-ignored", "fit_of"]);
     if !options.all {
         fits.args(["--skip", "fit_of_sparse"]);

@@ -194,7 +194,7 @@ impl Transition {
         backlogs: &mut B,
     ) -> Placed {
         if let Some(old) = &mut self.old {
-            let cpu = old.plan.target(packet, backlogs.producer()).cpu;
+            let cpu = old.plan.former_cpu(packet);
             let slot = old.slot(packet, cpu);
             if old.holds(slot, cpu, backlogs) {
                 return Placed { cpu, target, home: Home::OldRules, slot };

@@ -288,6 +288,23 @@ fn change_in_the_first_period() {
 /// A change that is reverted while in progress: flows that have moved return in the same way as flows moved
 /// before.
 #[test]
+fn packet_counts_once_in_its_bucket_while_a_bucket_moves() {
+    let mut world = World::new("rps+balance:buckets=256".parse().unwrap(), "1,2", 64);
+    let counted = |world: &World| -> u32 {
+        world.steering.plan().bucket_counts().expect("there are buckets").packets.iter().sum()
+    };
+    world.send(LOW);
+    assert_eq!(counted(&world), 1);
+    world.change_map("3");
+    assert_eq!(
+        (world.send(LOW), world.send(HIGH)),
+        (1, 3),
+        "CPU 1 has a packet of the former rules"
+    );
+    assert_eq!(counted(&world), 3);
+}
+
+#[test]
 fn there_and_back() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!(world.send(LOW), 1);

@@ -36,13 +36,10 @@ impl Kit {
         if let Some(why) = missing()? {
             return Ok(Err(why));
         }
-        // Both are built as for the tests on this host: the same build, in the same folder.
-        let rxsteer = built(&["build", "--package", "rxsteer-cli"], "bin", "rxsteer")?;
-        let live = built(
-            &["test", "--no-run", "--package", "rxsteer-live", "--test", "live"],
-            "test",
-            "live",
-        )?;
+        // Both are built as for the tests on this host: the same build, in the same folder. The program is built for its
+        // own tests.
+        let rxsteer = built("rxsteer-cli", "it", "bin", "rxsteer")?;
+        let live = built("rxsteer-live", "live", "test", "live")?;
         Ok(Ok(Self { live, rxsteer }))
     }
 
@@ -106,10 +103,11 @@ pub(crate) fn missing() -> Result<Option<String>> {
 }
 
 /// Builds something with cargo; returns its path.
-fn built(arguments: &[&str], kind: &str, name: &str) -> Result<PathBuf> {
+fn built(package: &str, tests: &str, kind: &str, name: &str) -> Result<PathBuf> {
     let mut cargo = shell::cargo();
     cargo
-        .args(arguments)
+        .args(["test", "--no-run", "--test", tests])
+        .args(shell::packages(package))
         .args(["--quiet", "--message-format=json"])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());

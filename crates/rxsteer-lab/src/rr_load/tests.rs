@@ -1,4 +1,5 @@
 use super::*;
+use std::time::Instant;
 
 fn load(connections: usize, rate: u32) -> RrLoad {
     let time = Duration::from_millis(400);
@@ -49,10 +50,14 @@ fn server_that_stalls_shows_in_an_open_loop_only() {
     // Each request takes 2 ms, and 1000 a second are due: the queue grows all the time.
     let slow = |rate| RrLoad { work: Duration::from_millis(2), ..load(1, rate) };
     let open = request_response(None, None, &slow(1000)).unwrap();
+    let begun = Instant::now();
     let closed = request_response(None, None, &slow(0)).unwrap();
+    let elapsed = begun.elapsed();
     let median_ms = |report: &RrReport| report.latency.value_at_quantile(0.5) as f64 / 1e6;
     // Half of what was due in 400 ms is answered by then, so the median request is at least 50 ms late.
     assert!(median_ms(&open) > 50.0, "{} ms", median_ms(&open));
-    // The shortest can't be shorter than the work; a closed loop never sees what was not sent.
-    assert!(median_ms(&closed) < median_ms(&open), "{} ms", median_ms(&closed));
+    // A closed loop never sees what was not sent: on its one connection requests follow each other. (The histogram has three
+    // digits.)
+    let all_ms = closed.latency.mean() * closed.latency.len() as f64 / 1e6;
+    assert!(all_ms <= elapsed.as_secs_f64() * 1e3 * 1.001, "{all_ms} ms of {elapsed:?}");
 }

@@ -66,6 +66,8 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
 
     #[test]
     fn line_of_a_process_is_read() {
@@ -88,12 +90,28 @@ mod tests {
     fn busy_neighbour_is_noticed_and_we_are_not() {
         let before = Others::now();
         assert!(!before.ticks.contains_key(&std::process::id()));
-        // A grandchild does not count as ours, since its parent is a shell.
-        let script = "timeout 0.5 sh -c 'while :; do :; done' & wait";
-        let mut shell = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(400));
-        let share = Others::now().share_since(&before);
+        // A grandchild does not count as ours, since its parent is a shell. It ends with the shell's standard input.
+        let script = "(while :; do :; done) & echo $!; read -r end; kill $!";
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let neighbour: u32 = line.trim().parse().unwrap();
+        let begun = Instant::now();
+        let now = loop {
+            let now = Others::now();
+            if now.ticks.get(&neighbour).is_some_and(|ticks| *ticks > 0) {
+                break now;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{neighbour} had no CPU time");
+            std::thread::sleep(TICK);
+        };
+        assert!(now.share_since(&before) > 0.0);
+        drop(shell.stdin.take());
         shell.wait().unwrap();
-        assert!(share > 0.05, "a busy loop took {share} of a CPU");
     }
 }

@@ -1,7 +1,8 @@
 //! Tests of `rxsteer run` with live traffic in network namespaces.
 //!
-//! Each test is short, some seconds; with RXSTEER_LIVE=full (`cargo xtask live --full`) it runs at full length. The
-//! tests need root and, with few exceptions, two CPUs; otherwise they print SKIPPED.
+//! Each test is short, some seconds; with RXSTEER_LIVE=full (`cargo xtask live --full`) it runs at full length, with
+//! RXSTEER_LIVE=none (`./test --quick`) not at all. The tests need root and, with few
+//! exceptions, two CPUs; otherwise they print SKIPPED.
 #![cfg(feature = "bpf")]
 
 mod advice;
@@ -60,7 +61,10 @@ fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'stati
         let online = online_cpus();
         (online < cpus).then(|| format!("it takes {cpus} CPUs, {online} are online"))
     };
-    let reason = missing(&programs).or_else(|| rxsteer().err()).or_else(too_few);
+    let left_out = std::env::var_os("RXSTEER_LIVE").is_some_and(|how| how == "none");
+    let left_out = left_out.then(|| "left out by RXSTEER_LIVE=none".to_owned());
+    let reason =
+        left_out.or_else(|| missing(&programs)).or_else(|| rxsteer().err()).or_else(too_few);
     if let Some(reason) = reason {
         skipped(&format!("live::{test}"), &reason);
         return None;
