@@ -82,6 +82,13 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         anyhow::bail!("{} means {} interfaces; name one", printable(&args.interface), chosen.len());
     };
     let name = printable(&link.name).into_owned();
+    if let Some(error) = check::busy(link) {
+        return Err(error);
+    }
+    let may_change = nix::unistd::geteuid().is_root();
+    if !may_change {
+        note("rxsteer: this user is not root, so what is found can't be set; it is only measured");
+    }
     note(&format!("rxsteer: step 1: {name} is measured for {:?}", args.sample));
     let mut ended = false;
     let is_ended = |time| {
@@ -89,9 +96,8 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         ended
     };
     let never = Arc::new(AtomicBool::new(false));
-    let may_capture = nix::unistd::geteuid().is_root();
     let interfaces = [(*link).clone()];
-    let all = measure(&root, &interfaces, args.sample, may_capture, &never, is_ended)?;
+    let all = measure(&root, &interfaces, args.sample, may_change, &never, is_ended)?;
     let Some(recommended) = all.into_iter().next().filter(|_| !ended) else {
         return Ok(Outcome::Interrupted);
     };

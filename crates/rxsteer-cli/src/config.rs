@@ -46,17 +46,30 @@ struct CheckFileArgs {
 /// The command.
 pub(crate) fn command(args: &ConfigArgs) -> anyhow::Result<Outcome> {
     let ConfigCommand::Check(args) = &args.command;
-    let text = settings_file::text(&args.file)?;
+    let file = shown(&args.file);
+    let text = match settings_file::text(&args.file) {
+        Ok(text) => text,
+        Err(error) => {
+            if args.json {
+                print(&file, Some(output::error_text(&error)))?;
+            }
+            return Err(error);
+        }
+    };
     let checked = settings_file::parsed(&Options::<RunSettings>::default(), &text, &args.file);
     let error = checked.as_ref().err().map(output::error_text);
-    let file = shown(&args.file);
     if args.json {
-        let report = json!({ "file": file, "ok": error.is_none(), "error": error });
-        output::print(&format!("{report:#}\n"))?;
+        print(&file, error.clone())?;
     } else if let Some(error) = &error {
         output::note(&format!("rxsteer: {error}"));
     } else {
         output::print(&format!("{file} is right\n"))?;
     }
     Ok(if error.is_none() { Outcome::Success } else { Outcome::Findings })
+}
+
+/// The JSON object.
+fn print(file: &str, error: Option<String>) -> anyhow::Result<()> {
+    let report = json!({ "file": file, "ok": error.is_none(), "error": error });
+    output::print(&format!("{report:#}\n"))
 }

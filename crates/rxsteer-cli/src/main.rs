@@ -135,7 +135,7 @@ fn refuse(mut error: clap::Error) -> ! {
         ErrorKind::InvalidSubcommand if std::path::Path::new(&word).exists() => {
             Some(format!("'{word}' is a file, not a command; did you mean: rxsteer replay {word}"))
         }
-        ErrorKind::UnknownArgument => of_another_command(&about, &word),
+        ErrorKind::UnknownArgument => of_another_command(&about, std::env::args().skip(1)),
         _ => None,
     };
     if let Some(meant) = meant {
@@ -156,23 +156,32 @@ fn refuse(mut error: clap::Error) -> ! {
     error.exit()
 }
 
-/// Says which commands have an option that `command` does not have, if there are any.
-fn of_another_command(option: &str, command: &str) -> Option<String> {
+/// Says which commands have an option that the command of these words does not have, if there are any.
+fn of_another_command(option: &str, words: impl Iterator<Item = String>) -> Option<String> {
     let name = option.strip_prefix("--")?;
     let cli = help::command();
-    let has = |of: &&clap::Command| of.get_arguments().any(|arg| arg.get_long() == Some(name));
-    let commands = cli.get_subcommands().filter(has);
-    let commands: Vec<String> = commands.map(|of| format!("rxsteer {}", of.get_name())).collect();
+    let commands = commands_with(&cli, "rxsteer", name);
     let (last, others) = commands.split_last()?;
     let commands = match others {
         [] => last.clone(),
         _ => format!("{} and {last}", others.join(", ")),
     };
-    let not = match cli.find_subcommand(command) {
-        Some(_) => format!(", not of rxsteer {command}"),
-        None => String::new(),
-    };
+    let (mut meant, mut path) = (&cli, "rxsteer".to_owned());
+    for word in words {
+        let Some(below) = meant.find_subcommand(&word) else { break };
+        (meant, path) = (below, format!("{path} {word}"));
+    }
+    let not = if path == "rxsteer" { String::new() } else { format!(", not of {path}") };
     Some(format!("{option} is an option of {commands}{not}"))
+}
+
+/// The commands at and below `of` that have the option `name`.
+fn commands_with(of: &clap::Command, path: &str, name: &str) -> Vec<String> {
+    let has = of.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let below = of
+        .get_subcommands()
+        .flat_map(|below| commands_with(below, &format!("{path} {}", below.get_name()), name));
+    has.then(|| path.to_owned()).into_iter().chain(below).collect()
 }
 
 fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {

@@ -30,6 +30,10 @@ pub(crate) struct OutArgs {
 
 fn parse_out(text: &str) -> Result<SinkSpec, String> {
     text.parse().map_err(|error: SinkSpecError| match &error {
+        // A file's name without its kind.
+        SinkSpecError::Kind(word) if word.ends_with(".pcap") || word.ends_with(".pcap.zst") => {
+            format!("{error}; write pcap:{word}")
+        }
         SinkSpecError::Kind(word) => format!("{error}{}", suggestion(word, &SinkKind::WORDS)),
         _ => error.to_string(),
     })

@@ -1,10 +1,11 @@
 //! `--config FILE`: settings in TOML, whose keys are the options' names. An option beats the file, the file
 //! beats the default.
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use rxsteer_settings::{Options, Text};
 use rxsteer_user::shown;
+use std::io::ErrorKind;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -20,7 +21,11 @@ pub(crate) fn settings<S: Args + Clone>(
 
 /// The text of the file.
 pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("can't read {}", shown(path)))
+    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!("there is no file {}; check the name", shown(path)),
+        ErrorKind::InvalidData => anyhow!("{} is not a text file", shown(path)),
+        _ => anyhow!("can't read {}: {error}", shown(path)),
+    })
 }
 
 /// The settings of the options, with what `text`, the file at `path`, says where they say nothing.
@@ -29,10 +34,17 @@ pub(crate) fn parsed<S: Args + Clone>(
     text: &str,
     path: &Path,
 ) -> anyhow::Result<S> {
-    let file = texts(text).with_context(|| format!("{} is not right", shown(path)))?;
-    options.over(file).map_err(|refused| {
-        anyhow!("{}:{}: {refused}", shown(path), line_and_column(text, refused.place))
-    })
+    let at = |offset| format!("{}:{}", shown(path), line_and_column(text, offset));
+    let file = DeTable::parse(text).map_err(|error| {
+        let place = error.span().map_or(0, |span| span.start);
+        anyhow!(
+            "{}: this is not TOML: {}; a line is: NAME = \"TEXT\", or a number, true or false",
+            at(place),
+            error.message()
+        )
+    })?;
+    let file = texts(file.get_ref()).map_err(|(offset, why)| anyhow!("{}: {why}", at(offset)))?;
+    options.over(file).map_err(|refused| anyhow!("{}: {refused}", at(refused.place)))
 }
 
 /// `LINE:COLUMN` of the byte at `offset`, both from 1; columns count characters.
@@ -42,10 +54,10 @@ fn line_and_column(text: &str, offset: usize) -> String {
     format!("{}:{}", before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// The settings of a file, each with the offset of its key.
-fn texts(toml: &str) -> anyhow::Result<Vec<Text>> {
+/// The settings of a file, each with the offset of its key; or where what is wrong.
+fn texts(file: &DeTable<'_>) -> Result<Vec<Text>, (usize, String)> {
     let mut texts = Vec::new();
-    for (name, value) in DeTable::parse(toml)?.get_ref() {
+    for (name, value) in file {
         let at = name.span().start;
         let name = name.get_ref().as_ref();
         match value.get_ref() {
@@ -70,16 +82,19 @@ fn texts(toml: &str) -> anyhow::Result<Vec<Text>> {
 }
 
 /// A value as the option of that name would be given it.
-fn scalar(name: &str, value: &Spanned<DeValue<'_>>) -> anyhow::Result<String> {
+fn scalar(name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, (usize, String)> {
     Ok(match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
         DeValue::Float(number) => number.to_string(),
         DeValue::Boolean(flag) => flag.to_string(),
-        other => anyhow::bail!(
-            "{name} takes a string, a number, true or false, not a value of type {}",
-            other.type_str()
-        ),
+        other => {
+            let why = format!(
+                "{name} takes a string, a number, true or false, not a value of type {}",
+                other.type_str()
+            );
+            return Err((value.span().start, why));
+        }
     })
 }
 

@@ -68,8 +68,14 @@ impl Server {
              --listen 127.0.0.1:{}",
             address.port()
         );
-        let listener = TcpListener::bind(address)
-            .with_context(|| format!("can't listen at {address}; is the port in use?"))?;
+        let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => {
+                anyhow::anyhow!(
+                    "can't listen at {address}: the port is in use; choose another with --listen"
+                )
+            }
+            _ => anyhow::anyhow!("can't listen at {address}: {error}"),
+        })?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Server { listener, guard: Guard { address, token } })

@@ -85,6 +85,13 @@ pub fn running() -> Vec<Status> {
 /// The sockets of all instances.
 pub fn sockets() -> anyhow::Result<Vec<PathBuf>> {
     let sockets = registry::instances();
+    if let ([], [directory, ..]) = (&sockets[..], &registry::unreadable()[..]) {
+        anyhow::bail!(
+            "{} can't be read by this user, so an instance there can't be found; run this as root, or name its socket \
+             with --socket PATH",
+            shown(directory)
+        );
+    }
     anyhow::ensure!(
         !sockets.is_empty(),
         "no instance of rxsteer run, live or replay can be found in {}; one that listens elsewhere is named with \

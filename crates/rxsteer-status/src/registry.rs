@@ -113,6 +113,14 @@ pub fn instances() -> Vec<PathBuf> {
     directories().iter().flat_map(|directory| instances_in(directory)).collect()
 }
 
+/// The directories that this user can't read.
+pub fn unreadable() -> Vec<PathBuf> {
+    let denied = |directory: &PathBuf| {
+        fs::read_dir(directory).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    directories().into_iter().filter(denied).collect()
+}
+
 fn instances_in(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = entries

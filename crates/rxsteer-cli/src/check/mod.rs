@@ -11,8 +11,10 @@ use crate::cli::CheckArgs;
 use crate::output;
 use crate::words::nearest;
 use rxsteer_host::{
-    Finding, Help, Host, Interface, Link, Load, Pattern, can_run, help, host_name, judge, links,
+    Finding, Help, Host, Interface, LOOPBACK, Link, Load, Pattern, can_run, help, host_name, judge,
+    links,
 };
+use rxsteer_status::client;
 use std::time::Duration;
 
 /// What was looked at, and what follows from it.
@@ -161,9 +163,14 @@ pub(crate) fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<
 /// At most as many names are listed.
 const MOST_NAMES: usize = 10;
 
-fn not_found(pattern: &Pattern, links: &[Link]) -> String {
-    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+/// What is said where no interface has this name: the nearest name, or all.
+pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
+    let steerable = links.iter().filter(|link| link.hardware_type != LOOPBACK);
+    let names: Vec<&str> = steerable.map(|link| link.name.as_str()).collect();
     let name = pattern.to_string();
+    if name.is_empty() {
+        return "the name of the interface is empty".to_owned();
+    }
     let mut text = if pattern.is_open() {
         format!("no interface of this network namespace matches '{name}'")
     } else {
@@ -179,6 +186,19 @@ fn not_found(pattern: &Pattern, links: &[Link]) -> String {
         }
     }
     text
+}
+
+/// Says which other instance steers an interface, if one does.
+pub(crate) fn busy(link: &Link) -> Option<anyhow::Error> {
+    let program = link.attached.as_ref()?.id?;
+    let other = client::running().into_iter().find(|other| other.program_id == Some(program))?;
+    Some(anyhow::anyhow!(
+        "{} is steered already, by rxsteer with process id {} (socket {}). Change that one with rxsteer set {0} \
+         SETTING=VALUE, or end it with kill {1}",
+        link.name,
+        other.pid,
+        other.socket
+    ))
 }
 
 #[cfg(test)]

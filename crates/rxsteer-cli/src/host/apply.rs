@@ -3,14 +3,14 @@
 use super::args::ApplyArgs;
 use super::question::{Ended, Waiting, ask};
 use super::{interfaces, namespace};
-use crate::Outcome;
 use crate::output::{self, note, print};
+use crate::{Outcome, check};
 use anyhow::{Context, anyhow};
 use rxsteer_host::change::{
     self, ApplyError, Journal, Lock, Measured, Persisted, Plan, Refusal, Turn, Verdict, Wanted,
     judge, persist_files, undo, verify,
 };
-use rxsteer_host::{Globals, Reach, Root, Topology, others};
+use rxsteer_host::{Globals, Reach, Root, Topology, links, others};
 use rxsteer_user::printable;
 use std::fmt::Write as _;
 use std::process::Command;
@@ -46,6 +46,14 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
     }
     if plan.writes.is_empty() && persisted.is_empty() {
         return Ok(Outcome::Success);
+    }
+    let links = links()?;
+    let is_meant = |link: &&Link| plan.interfaces.contains(&link.name);
+    let busy = links.iter().filter(is_meant).find_map(check::busy);
+    if let Some(error) = busy.filter(|_| !args.off) {
+        return Err(error.context(
+            "packets would move once more after rxsteer, out of order; nothing was changed",
+        ));
     }
     change::may_apply(root, &plan)
         .map_err(|error| anyhow!("can't write {}", printable(&error.to_string())))?;
@@ -134,7 +142,8 @@ impl Applying<'_> {
             reload(self.root);
         }
         let count = self.plan.writes.len();
-        print(&format!("{count} values are set; rxsteer host restore sets them back\n"))?;
+        let (values, them) = if count == 1 { ("value is", "it") } else { ("values are", "them") };
+        print(&format!("{count} {values} set; rxsteer host restore sets {them} back\n"))?;
         Ok(Outcome::Success)
     }
 

@@ -177,6 +177,10 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     pub(crate) yes: bool,
 
+    /// Show what would be set back, and change nothing
+    #[arg(long, conflicts_with_all = ["yes", "json"])]
+    pub(crate) dry_run: bool,
+
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,6 +6,7 @@ use super::namespace;
 use super::question::{Waiting, ask};
 use crate::Outcome;
 use crate::output::{note, print};
+use anyhow::Context;
 use rxsteer_host::Root;
 use rxsteer_host::change::{self, Change, Journal, Lock, Restored, persisted};
 use rxsteer_user::printable;
@@ -15,7 +16,11 @@ use std::fmt::Write;
 /// The command.
 pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome> {
     let files = persisted(root);
-    if !Journal::path(root).exists() && files.is_empty() {
+    let journal = Journal::path(root);
+    let has_journal = journal
+        .try_exists()
+        .with_context(|| format!("can't look at {}; run this as root", journal.display()))?;
+    if !has_journal && files.is_empty() {
         let nothing =
             "there is nothing to restore: rxsteer host apply has set nothing since boot\n";
         print(&if args.json { shown_json(&[], &[]) } else { nothing.to_owned() })?;
@@ -23,6 +28,10 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
     }
     let _lock = Lock::take(root)?;
     let journal = Journal::open(root)?;
+    if args.dry_run {
+        print(&format!("{}\n", asked(journal.changes(), &files)))?;
+        return Ok(Outcome::Success);
+    }
     if !args.yes {
         note(&asked(journal.changes(), &files));
         if !ask("Set these values back?")? {
@@ -91,7 +100,8 @@ fn shown(restored: &[Restored], files: &[String]) -> String {
     for path in files {
         let _ = writeln!(text, "{} was removed", printable(path));
     }
-    let _ = writeln!(text, "{done} of {} values were set back", restored.len());
+    let values = if restored.len() == 1 { "value was" } else { "values were" };
+    let _ = writeln!(text, "{done} of {} {values} set back", restored.len());
     text
 }
 

@@ -203,7 +203,8 @@ fn totals(text: &mut String, run: &Run) {
 
 /// Records of captures that were skipped.
 pub(crate) fn left_out(skipped: u64) -> String {
-    format!("{} records of unknown link types", grouped(skipped))
+    let records = if skipped == 1 { "record" } else { "records" };
+    format!("{} {records} of unknown link types", grouped(skipped))
 }
 
 fn flow_records(recorded: &Recorded) -> String {

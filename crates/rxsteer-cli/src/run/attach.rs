@@ -8,14 +8,13 @@ use super::interfaces::{MAX_INTERFACES, tables};
 use super::reload::{Defaults, settings};
 use super::{memory, privileges, queue_names, watch};
 use crate::hash_key::random_seed;
-use crate::output;
-use crate::trial;
+use crate::{check, output, trial};
 use anyhow::Context;
 use rxsteer_host::{
     Finding, Host, Interface, Link, Pattern, State, Trial, default_cpus, default_policy, judge,
     links,
 };
-use rxsteer_status::client::{self, network_namespace};
+use rxsteer_status::client::network_namespace;
 use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::core::limits::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, ThreadClass};
@@ -65,7 +64,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
         chosen.iter().map(|link| Interface::look_at(link, &all)).collect();
     let mut fit = Vec::new();
     for (interface, link) in interfaces.iter().zip(&chosen) {
-        let obstacle = busy(link).map_or_else(
+        let obstacle = check::busy(link).map_or_else(
             || {
                 refuse(
                     &judge::interface(interface, &host),
@@ -153,10 +152,7 @@ fn starves(class: ThreadClass, host: &Host) -> Option<String> {
 fn chosen(patterns: &[Pattern], all: &[Link]) -> anyhow::Result<Vec<Link>> {
     for pattern in patterns.iter().filter(|pattern| !pattern.is_open()) {
         let there = all.iter().any(|link| pattern.matches(link));
-        anyhow::ensure!(
-            there,
-            "there is no interface '{pattern}' in this network namespace; ip link lists them"
-        );
+        anyhow::ensure!(there, "{}", check::not_found(pattern, all));
     }
     let is_meant = |link: &&Link| patterns.iter().any(|pattern| pattern.matches(link));
     let chosen: Vec<Link> = all.iter().filter(is_meant).cloned().collect();
@@ -179,29 +175,19 @@ fn refuse(findings: &[Finding], of: &str) -> anyhow::Result<()> {
         Some(finding) => {
             let fix = finding.fix.as_ref().map(|fix| format!(". What to do: {fix}"));
             let (subject, Finding { what, why, .. }) = (finding.subject(), finding);
-            anyhow::bail!("{of}: {subject}: {what}. Why that matters: {why}{}", fix.unwrap_or_default())
+            anyhow::bail!(
+                "{of}: {subject}: {what}. Why that matters: {why}{}",
+                fix.unwrap_or_default()
+            )
         }
     }
-}
-
-/// Says which other instance steers an interface, if one does.
-fn busy(link: &Link) -> Option<anyhow::Error> {
-    let program = link.attached.as_ref()?.id?;
-    let other = client::running().into_iter().find(|other| other.program_id == Some(program))?;
-    Some(anyhow::anyhow!(
-        "{} is steered already, by rxsteer with process id {} (socket {}). Change that one with rxsteer set {0} \
-         SETTING=VALUE, or end it with kill {1}",
-        link.name,
-        other.pid,
-        other.socket
-    ))
 }
 
 /// Whether another instance steers one of the interfaces already.
 pub(crate) fn is_steered(args: &RunArgs) -> anyhow::Result<bool> {
     let patterns: Vec<Pattern> =
         args.interfaces.iter().map(|text| Pattern::new(text)).collect::<Result<_, _>>()?;
-    Ok(chosen(&patterns, &links()?)?.iter().any(|link| busy(link).is_some()))
+    Ok(chosen(&patterns, &links()?)?.iter().any(|link| check::busy(link).is_some()))
 }
 
 /// What stands against steering an interface that appeared.

@@ -187,11 +187,10 @@ impl<P: Datapath> Instance<P> {
 
     fn steering_text(&self, name: &str) -> String {
         let known = self.interfaces.iter().find(|known| known.name == name);
-        let tables = known.map_or(0, |known| known.tables);
         let mode = self.path.mode();
-        let per = match self.path.mode() {
-            Mode::Native => "RX queue",
-            Mode::Generic => "receiving CPU",
+        let (count, of) = match self.path.mode() {
+            Mode::Native => (known.map_or(0, |known| known.rx_queues), "RX queue"),
+            Mode::Generic => (known.map_or(0, |known| known.tables), "receiving CPU"),
         };
         let settings = &self.settings;
         let how = if settings.shadow { "in shadow, every frame passes: " } else { "" };
@@ -199,7 +198,7 @@ impl<P: Datapath> Instance<P> {
             if known.is_some_and(|known| known.state == State::Down) { "; it is down" } else { "" };
         format!(
             "steering {name}: {how}{mode}, {}, {} to CPUs {}{down}",
-            plural(usize::from(tables), per),
+            plural(usize::from(count), of),
             settings.policy,
             settings.cpus
         )

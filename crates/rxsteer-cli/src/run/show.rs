@@ -292,7 +292,11 @@ fn totals(counts: &Counts) -> String {
     );
     line(
         "flows",
-        format!("{} counted, {} of them over", rx(LiveCounter::Flows), rx(LiveCounter::FlowsEnded)),
+        format!(
+            "{} counted, {} of them ended",
+            rx(LiveCounter::Flows),
+            rx(LiveCounter::FlowsEnded)
+        ),
     );
     line(
         "not steered",

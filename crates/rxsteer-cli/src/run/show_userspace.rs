@@ -130,7 +130,7 @@ fn totals(status: &Status) -> String {
     line("order", format!("{reordered}{moves} moves, {deferred} packets deferred"));
     if status.settings.flow_stats {
         let (flows, over) = (rx(LiveCounter::Flows), rx(LiveCounter::FlowsEnded));
-        line("flows", format!("{flows} counted, {over} of them over"));
+        line("flows", format!("{flows} counted, {over} of them ended"));
     }
     let (not_ip, malformed) = (rx(LiveCounter::NotIp), rx(LiveCounter::Malformed));
     line("not steered", format!("{not_ip} not IP, {malformed} malformed"));

@@ -107,7 +107,7 @@ fn by_queues(interface: &Interface, cpus: usize) -> Help {
     };
     Help::Unknown(format!(
         "{of}, but check did not measure whether a CPU is short of time for receiving; measure it under the usual load: \
-         rxsteer check {name} --sample 10s"
+         rxsteer host recommend {name}"
     ))
 }
 

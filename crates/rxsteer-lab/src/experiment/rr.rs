@@ -84,7 +84,7 @@ impl Experiment for Rr {
             ),
             Rr::Queues => (
                 "rps",
-                "The same with one RX queue, and with one RX queue per CPU",
+                "Requests of one byte over TCP, with one RX queue, and with one RX queue per CPU",
                 "Tom Herbert, rps: Receive Packet Steering, one and several queues (docs/references.md)",
             ),
         };

@@ -38,7 +38,7 @@ impl Experiment for Userspace {
     fn about(&self) -> About {
         About {
             name: "userspace",
-            about: "The same frames into two threads that work 1 µs for each packet: rxsteer's userspace path, AF_PACKET fanout, channels, DPDK",
+            about: "Small frames into two threads that work 1 µs for each packet: rxsteer's userspace path, AF_PACKET fanout, channels, DPDK",
             source: "packet(7), PACKET_FANOUT",
             metrics: METRICS,
         }
