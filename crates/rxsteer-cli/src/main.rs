@@ -109,9 +109,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut help::command(), "rxsteer", &mut text);
-            output::print(&String::from_utf8_lossy(&text)).map(|()| Outcome::Success)
+            output::print(&help::completions(shell)).map(|()| Outcome::Success)
         }
     };
     match result {
