@@ -18,11 +18,13 @@ mod demo;
 mod events_out;
 mod explain;
 mod fallback;
+mod finished;
 mod flows;
 mod hash_key;
 mod help;
 mod host;
 mod input;
+mod input_args;
 mod interface_state;
 #[cfg(feature = "lab")]
 mod lab;
