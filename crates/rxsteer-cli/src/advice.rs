@@ -1,7 +1,7 @@
 //! What a user should know beside the figures: settings without effect, figures that mislead, tables
 //! that are too small.
 
-use crate::replay::Run;
+use crate::finished::Run;
 use crate::steer_args::SteerSettings;
 use rxsteer_user::core::limits::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_user::core::{Fallback, Policy, SteerConfig};

@@ -51,7 +51,7 @@ pub(crate) struct AutoArgs {
     pub(crate) verify: Duration,
 
     /// Measure for this long whether there is anything to do
-    #[arg(long, value_name = "DURATION", value_parser = crate::cli::parse_sample, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::input_args::parse_sample, default_value = "10s")]
     pub(crate) sample: Duration,
 
     /// The policy, in the words of rxsteer run; by default what the measurement leads to
@@ -67,7 +67,7 @@ pub(crate) struct AutoArgs {
     pub(crate) anyway: bool,
 
     /// End after this long, e.g. 10m, counted from the start
-    #[arg(long, value_name = "TIME", value_parser = crate::cli::parse_sample)]
+    #[arg(long, value_name = "TIME", value_parser = crate::input_args::parse_sample)]
     pub(crate) duration: Option<Duration>,
 }
 

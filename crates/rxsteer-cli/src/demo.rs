@@ -1,9 +1,10 @@
 //! `rxsteer demo`: what steering does, on built-in traffic, in three small tables.
 
 use crate::Outcome;
-use crate::cli::DemoArgs;
 use crate::output::{self, table};
 use crate::work::{Apps, Work, at_home};
+use clap::Args;
+use rxsteer_status::figures::percent;
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::{Hasher, SymmetricHash};
 use rxsteer_user::source::Source;
@@ -13,6 +14,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  rxsteer demo --json | jq '.runs[].imbalance'")]
+pub(crate) struct DemoArgs {
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// RX queues of the pretended NIC: fewer than CPUs, the case steering is for.
 const RX_QUEUES: u16 = 2;
@@ -123,14 +132,14 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
         for (policy, _, report) in runs {
             let busiest = report.per_cpu.iter().map(|cpu| cpu.packets).max().unwrap_or(0);
             let mut row = vec![(*policy).to_owned()];
-            let share = |packets| table::percent(packets, report.delivered);
+            let share = |packets| percent(packets, report.delivered);
             row.extend(report.per_cpu.iter().map(|cpu| share(cpu.packets)));
             row.push(format!("{:.1} x", report.delivered as f64 / busiest.max(1) as f64));
             row.push(report.reordered.to_string());
             row.push(report.drops.total().to_string());
             if scene.apps {
                 let (home, data) = at_home(report).unwrap_or_default();
-                row.push(table::percent(home, data));
+                row.push(percent(home, data));
             }
             table.add_row(row);
         }

@@ -4,6 +4,7 @@
 use crate::cli::Cli;
 use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
+use clap_complete::Shell;
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
 const SELDOM: [&str; 46] = [
@@ -65,6 +66,30 @@ pub(crate) fn parse() -> Result<Cli, Error> {
 /// The command line, as it is read, explained and completed.
 pub(crate) fn command() -> Command {
     Cli::command().mut_subcommands(explained)
+}
+
+/// bash takes the parts of a word before and after `=` for words of their own, and ends a completed word with a space.
+const BASH_ASSIGNMENTS: &str = r#"
+_rxsteer_assignments() {
+    local word=${COMP_LINE:0:COMP_POINT}
+    word=${word##* }
+    if [[ $word != *=* || $word == -* ]]; then
+        _rxsteer "$@"
+    else
+        _rxsteer "$1" "$word" "$3"
+        [[ $COMP_WORDBREAKS != *=* ]] || COMPREPLY=("${COMPREPLY[@]#"${word%=*}="}")
+    fi
+    [[ ${COMPREPLY[*]-} != *= ]] || compopt -o nospace
+}
+complete -F _rxsteer_assignments -o bashdefault -o default rxsteer
+"#;
+
+/// The completion script for a shell.
+pub(crate) fn completions(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "rxsteer", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    if shell == Shell::Bash { script + BASH_ASSIGNMENTS } else { script }
 }
 
 /// A command, and those of its group.

@@ -18,11 +18,13 @@ mod demo;
 mod events_out;
 mod explain;
 mod fallback;
+mod finished;
 mod flows;
 mod hash_key;
 mod help;
 mod host;
 mod input;
+mod input_args;
 mod interface_state;
 #[cfg(feature = "lab")]
 mod lab;
@@ -109,9 +111,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::command(&args),
         Command::Man { dir } => write_man_pages(&dir),
         Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut help::command(), "rxsteer", &mut text);
-            output::print(&String::from_utf8_lossy(&text)).map(|()| Outcome::Success)
+            output::print(&help::completions(shell)).map(|()| Outcome::Success)
         }
     };
     match result {

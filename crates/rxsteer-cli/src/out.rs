@@ -2,10 +2,10 @@
 
 use crate::input::refuse_input;
 use crate::output;
-use crate::output::table::grouped;
 use crate::words::suggestion;
 use clap::{Args, ValueHint};
 use rxsteer_settings::words;
+use rxsteer_status::figures::grouped;
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::printable;
 use rxsteer_user::sink::{SinkDrop, SinkKind, SinkReport, SinkSpec, SinkSpecError, Sinks};

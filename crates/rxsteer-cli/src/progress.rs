@@ -1,7 +1,7 @@
 //! Progress bars on standard error, on a terminal only.
 
-use crate::output::table;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use rxsteer_status::figures::grouped;
 use rxsteer_user::RxProgress;
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -68,7 +68,7 @@ impl Progress {
     fn message(self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-3);
         let rate = self.packets as f64 / seconds / 1e6;
-        let mut text = format!("{} packets, {rate:.2} M/s", table::grouped(self.packets));
+        let mut text = format!("{} packets, {rate:.2} M/s", grouped(self.packets));
         if self.total > 0 && self.done > 0 {
             let left = seconds * self.total.saturating_sub(self.done) as f64 / self.done as f64;
             text.push_str(&format!(", {left:.0} s left"));

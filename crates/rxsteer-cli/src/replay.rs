@@ -1,12 +1,13 @@
 //! `rxsteer replay`: captures or synthetic frames through the receive path.
 
+pub(crate) mod args;
 pub(crate) mod seeds;
 
 use crate::Outcome;
 use crate::advice;
 use crate::change_spec::PlannedChange;
-use crate::cli::{OnFullChoice, ReplayArgs};
 use crate::events_out::EventsTo;
+use crate::finished::Run;
 use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::out;
@@ -16,13 +17,14 @@ use crate::steer_args::SteerSettings;
 use crate::userspace::{About, Attending, Origin, Place};
 use crate::work::{Apps, Work};
 use anyhow::Context;
-use rxsteer_records::recording::{LiveFlows, Recorded, Recording};
+use args::{OnFullChoice, ReplayArgs};
+use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::Command;
 use rxsteer_status::userspace::Watched;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES};
-use rxsteer_user::sink::{Sink, SinkReport};
+use rxsteer_user::sink::Sink;
+use rxsteer_user::source::Source;
 use rxsteer_user::source::capture::RxQueues;
-use rxsteer_user::source::{Source, SourceIssue};
 use rxsteer_user::{
     Control, FlowStats, OnFull, PipelineConfig, PipelineError, Receiver, Report, Speed, shown, sys,
 };
@@ -32,50 +34,6 @@ use std::time::{Duration, Instant};
 
 /// Above this much memory for waiting packets the user is warned, in bytes.
 const MUCH_MEMORY: u64 = 1 << 30;
-
-/// A finished replay and what there is to say about it.
-pub(crate) struct Run {
-    pub(crate) report: Report<Work>,
-    pub(crate) issues: Vec<SourceIssue>,
-    pub(crate) policy: String,
-    pub(crate) cpus: CpuSet,
-    pub(crate) hash: &'static str,
-    pub(crate) hash_seed: Option<HashSeed>,
-    /// Whether the spread is one of many: it depends on the hash, and the secret is random.
-    pub(crate) is_a_draw: bool,
-    /// Whether the spread depends on the hash alone, not on how fast the workers are.
-    pub(crate) repeatable: bool,
-    /// What else it was run with.
-    pub(crate) settings: serde_json::Value,
-    pub(crate) skipped: u64,
-    pub(crate) max_backlog: u32,
-    /// Changes that were planned.
-    pub(crate) changes: usize,
-    /// What became of the flow records, where they were asked for.
-    pub(crate) recorded: Option<Recorded>,
-    /// What became of the packets that were to be written, where that was asked for.
-    pub(crate) out: Option<Vec<SinkReport>>,
-    pub(crate) elapsed: Duration,
-    pub(crate) interrupted: bool,
-}
-
-impl Run {
-    pub(crate) fn outcome(&self) -> Outcome {
-        let worker_died = self.report.per_cpu.iter().any(|cpu| cpu.failure.is_some());
-        if self.interrupted {
-            Outcome::Interrupted
-        } else if !self.issues.is_empty()
-            || worker_died
-            || self.report.reordered > 0
-            || self.recorded.as_ref().is_some_and(|recorded| recorded.failure.is_some())
-            || self.out.iter().flatten().any(|out| out.error.is_some())
-        {
-            Outcome::Findings
-        } else {
-            Outcome::Success
-        }
-    }
-}
 
 /// The command.
 pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
@@ -174,7 +132,7 @@ impl Replay {
             .app_cpus
             .as_ref()
             .map(|cpus| Apps::on(&cpus.cpus(sys::allowed_cpus()), args.app_migrate));
-        let per_packet = Duration::from_nanos(u64::from(args.work_ns));
+        let per_packet = Duration::from_nanos(u64::from(args.workers.work_ns));
         Replay { speed: args.speed, per_packet, apps }
     }
 }
@@ -277,7 +235,7 @@ fn pipeline_config(
         (Some(OnFullChoice::Wait), _) | (None, Speed::Max) => OnFull::Wait,
         (Some(OnFullChoice::Drop), _) | (None, Speed::Times(_)) => OnFull::Drop,
     };
-    config.pin = !args.no_pin;
+    config.pin = !args.workers.no_pin;
     config.check_order = true;
     Ok((config, hash_seed))
 }
@@ -324,7 +282,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "key_tunnels": config.dissect.key_tunnels.to_string(),
         "app_cpus": config.standby.as_ref().map(ToString::to_string),
         "app_migrate_ns": args.app_migrate.map(|interval| interval.as_nanos() as u64),
-        "work_ns": args.work_ns,
+        "work_ns": args.workers.work_ns,
         "repeat": args.repeat,
         "changes_planned": config.changes.len(),
         "max_flows": args.records.output.is_some().then(|| args.records.table.max_flows()),

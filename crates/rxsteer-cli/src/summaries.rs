@@ -3,7 +3,7 @@
 //! [`Summaries::look`] is called once a second. Moves are summed up over a minute. Drops are reported after the second in
 //! which they became many, and then once a minute as long as they are; the caller has the words for them.
 
-use crate::output::table::grouped;
+use rxsteer_status::figures::grouped;
 use rxsteer_status::{Drops, EventKind, Happened};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -8,6 +8,7 @@
 //! Nothing here depends on the terminal, the user, or the host: what does is left out of the text.
 
 use crate::program::pcap::{pcap, written};
+use rxsteer_user::core::Policy;
 use serde_json::Value;
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -388,22 +389,28 @@ fn completed(folder: &Path, line: &str) -> Vec<String> {
     stdout(&bash).lines().map(str::to_owned).collect()
 }
 
+/// What bash offers for `word` after a command, where these characters divide words beside blanks.
+fn asked(folder: &Path, command: &str, word: &str, breaks: &str) -> Vec<String> {
+    let script = stdout(&rxsteer(folder, &["completions", "bash"]));
+    written(folder, "completions", script.as_bytes());
+    let parts = if breaks.is_empty() { word.to_owned() } else { word.replacen('=', " = ", 1) };
+    let line = format!("rxsteer {command} {word}");
+    let ask = format!(
+        "source ./completions; compopt() {{ :; }}; COMP_WORDBREAKS='{breaks}'; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; \
+         COMP_WORDS=(rxsteer {command} {parts}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+         _rxsteer_assignments rxsteer \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    );
+    let bash = Command::new("bash").args(["--norc", "-c", &ask]).current_dir(folder).output();
+    let bash = bash.expect("there is bash");
+    assert!(bash.status.success(), "{}", String::from_utf8_lossy(&bash.stderr));
+    stdout(&bash).lines().map(str::to_owned).collect()
+}
+
 #[test]
 fn completion_knows_the_values_of_options() {
     let folder = tempfile::tempdir().expect("a folder");
-    let policies = [
-        "none",
-        "rps",
-        "bound",
-        "sparse",
-        "rfs",
-        "rfs+sparse",
-        "balance",
-        "rps+balance",
-        "sparse+balance",
-        "rfs+balance",
-        "rfs+sparse+balance",
-    ];
+    let policies = Policy::NAMES;
     for (line, expected) in [
         ("replay --policy ", &policies[..]),
         ("run --policy ", &policies),
@@ -428,6 +435,18 @@ fn completion_knows_the_values_of_options() {
     }
     let scenarios = completed(folder.path(), "rxsteer sim ro");
     assert!(scenarios.contains(&"router-one-queue".to_owned()), "{scenarios:?}");
+    // Names of settings and their values, as words of their own and as bash divides them.
+    let settings = completed(folder.path(), "rxsteer set ");
+    for setting in ["policy=rps", "cpus=", "queue-size=", "rule=", "threads=fifo", "shadow=off"] {
+        assert!(settings.contains(&setting.to_owned()), "{setting} of {settings:?}");
+    }
+    assert_eq!(completed(folder.path(), "rxsteer set eth0 els"), ["else=hash", "else=local"]);
+    for (word, values) in [("policy=rp", vec!["rps", "rps+balance"]), ("cpus=", vec![""])] {
+        let full =
+            values.iter().map(|value| format!("{}={value}", word.split_once('=').unwrap().0));
+        assert_eq!(asked(folder.path(), "set eth0", word, ""), full.collect::<Vec<_>>(), "{word}");
+        assert_eq!(asked(folder.path(), "set eth0", word, "="), values, "{word}");
+    }
     // Files where there is a file to name, and nothing where there is a number.
     assert!(
         completed(folder.path(), "rxsteer replay --config comp")

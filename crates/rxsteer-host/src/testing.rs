@@ -1,4 +1,4 @@
-//! Recorded trees for tests: the files of /sys and /proc that a host would have, below a folder.
+//! Hosts for tests: [`facts`], and recorded trees: the files of /sys and /proc that a host would have, below a folder.
 //!
 //! ```no_run
 //! use rxsteer_host::testing::{MachineSpec, NicSpec};
@@ -6,6 +6,8 @@
 //! let folder = std::env::temp_dir().join("a-host");
 //! let root = MachineSpec::cpus(16).nic(NicSpec::named("eth0").queues(1, 1)).build(&folder).unwrap();
 //! ```
+
+pub mod facts;
 
 use crate::Root;
 use crate::mask::{CpuMask, hex};

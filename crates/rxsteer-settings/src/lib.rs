@@ -21,7 +21,7 @@ mod nearest;
 mod texts;
 mod values;
 
-pub use completion::{Words, words};
+pub use completion::{Words, assignments, words};
 pub use nearest::{nearest, suggestion};
 pub use texts::{Options, Refused, Text, names, read};
 pub use values::{

@@ -65,7 +65,7 @@ impl From<Refused> for String {
     }
 }
 
-fn command<S: Args>() -> Command {
+pub(crate) fn command<S: Args>() -> Command {
     let command = Command::new("settings").no_binary_name(true);
     S::augment_args(command.disable_help_flag(true).disable_version_flag(true))
 }

@@ -2,14 +2,15 @@
 //!
 //! Looking and judging is `rxsteer-host`'s, trying is `trial`'s; here it is put together and shown.
 
+pub(crate) mod args;
 pub(crate) mod show;
 #[cfg(test)]
 mod snapshots;
 
 use crate::Outcome;
-use crate::cli::CheckArgs;
 use crate::output;
 use crate::words::nearest;
+use args::CheckArgs;
 use rxsteer_host::{
     Finding, Help, Host, Interface, LOOPBACK, Link, Load, Pattern, can_run, help, host_name, judge,
     links,

@@ -2,41 +2,11 @@
 
 use super::*;
 use insta::assert_snapshot;
+use rxsteer_host::testing::facts::{good_host, good_nic};
 use rxsteer_host::{
-    Attached, AttachedMode, Btf, Capabilities, CpuLoad, ETHERNET, Holder, KernelVersion, LOOPBACK,
-    Offloads, Peer, RealTime, SteeredQueue, TRACEPOINTS, Ticks, Trial, XdpFeatures, cpus::Cpus,
+    Attached, AttachedMode, Btf, Capabilities, CpuLoad, Holder, KernelVersion, LOOPBACK, Offloads,
+    Peer, RealTime, SteeredQueue, Ticks, Trial, XdpFeatures, cpus::Cpus,
 };
-
-/// A host that lacks nothing.
-fn host() -> Host {
-    Host {
-        release: "6.18.1".to_owned(),
-        version: Some(KernelVersion::new(6, 18)),
-        realtime: false,
-        hz: Some(250),
-        btf: Btf::Tracepoints(TRACEPOINTS.map(|tracepoint| tracepoint.name).to_vec()),
-        capabilities: Some(Capabilities {
-            bpf: true,
-            perfmon: true,
-            net_admin: true,
-            in_user_namespace: Some(false),
-        }),
-        cpus: Cpus {
-            online: "0-7".parse().ok(),
-            possible: "0-7".parse().ok(),
-            isolated: "6-7".parse().ok(),
-            nohz_full: None,
-        },
-        programs: Trial::Works,
-        generic: Trial::Works,
-        real_time: RealTime {
-            runtime_us: Some(950_000),
-            period_us: Some(1_000_000),
-            server_permille: None,
-            may_schedule: Some(true),
-        },
-    }
-}
 
 /// One that lacks most.
 fn poor_host() -> Host {
@@ -59,24 +29,9 @@ fn poor_host() -> Host {
 
 /// A NIC with one queue.
 fn nic(name: &str) -> Interface {
-    Interface {
-        link: Link {
-            index: 2,
-            name: name.to_owned(),
-            driver: Some("e1000e".to_owned()),
-            up: true,
-            hardware_type: ETHERNET,
-            mtu: Some(1500),
-            ..Link::default()
-        },
-        xdp: Some(XdpFeatures { native: true, redirect: true, frags: true, rx_hash: false }),
-        offloads: Some(Offloads { gro: true, ..Offloads::default() }),
-        rx_queues: Some(1),
-        steered_queues: Some(Vec::new()),
-        numa_node: Some(0),
-        node_cpus: "0-3".parse().ok(),
-        ..Interface::default()
-    }
+    let mut nic = good_nic();
+    name.clone_into(&mut nic.link.name);
+    nic
 }
 
 fn of(name: &str, change: impl FnOnce(&mut Interface)) -> Interface {
@@ -100,14 +55,14 @@ fn text(host: Host, interfaces: Vec<Interface>, asked_for: bool) -> String {
 
 #[test]
 fn snapshots_of_hosts() {
-    assert_snapshot!("host", text(host(), vec![nic("eth0"), nic("eth1")], false));
-    assert_snapshot!("host-without-a-nic", text(host(), Vec::new(), false));
+    assert_snapshot!("host", text(good_host(), vec![nic("eth0"), nic("eth1")], false));
+    assert_snapshot!("host-without-a-nic", text(good_host(), Vec::new(), false));
     assert_snapshot!("poor-host", text(poor_host(), vec![nic("eth0")], false));
     let not_tried = Host {
         capabilities: None,
         programs: Trial::not_tried("this process lacks CAP_BPF"),
-        real_time: RealTime { may_schedule: Some(false), ..host().real_time },
-        ..host()
+        real_time: RealTime { may_schedule: Some(false), ..good_host().real_time },
+        ..good_host()
     };
     assert_snapshot!("host-without-privileges", text(not_tried, vec![nic("eth0")], true));
 }
@@ -157,8 +112,8 @@ fn snapshots_of_interfaces() {
             vlan.stands_on = Some("eth0".to_owned());
         }),
     ];
-    assert_snapshot!("interfaces", text(host(), interfaces.clone(), true));
-    assert_snapshot!("interfaces-in-lines", text(host(), interfaces, false));
+    assert_snapshot!("interfaces", text(good_host(), interfaces.clone(), true));
+    assert_snapshot!("interfaces-in-lines", text(good_host(), interfaces, false));
 }
 
 /// Ten seconds in which the CPUs spent so many percent in softirqs and idle, and eth0 received so many frames.
@@ -186,7 +141,7 @@ fn snapshots_of_samples() {
         Load::default(),
     ] {
         let sample = (load, Duration::from_secs(10));
-        let checked = judged(host(), vec![nic("eth0")], true, Some(&sample));
+        let checked = judged(good_host(), vec![nic("eth0")], true, Some(&sample));
         let text = show::text(&checked, false);
         // The rest is as it is without a sample.
         let lines = text.lines().skip_while(|line| !line.contains(" load "));
@@ -200,7 +155,7 @@ fn snapshots_of_samples() {
 
 #[test]
 fn snapshots_of_json() {
-    let checked = judged(host(), vec![nic("eth0")], true, None);
+    let checked = judged(good_host(), vec![nic("eth0")], true, None);
     let json = format!("{:#}", show::json(&checked));
     assert_snapshot!("json", json.replace(env!("CARGO_PKG_VERSION"), "[version]"));
 }
@@ -214,11 +169,11 @@ fn fleet() -> String {
         nic.offloads = Some(Offloads { gro: true, lro: true, ..Offloads::default() });
     });
     let hosts = [
-        ("paris", host(), nic("eth0"), &busy),
-        ("oslo", host(), nic("eth0"), &idle),
+        ("paris", good_host(), nic("eth0"), &busy),
+        ("oslo", good_host(), nic("eth0"), &idle),
         ("rome", poor_host(), nic("eth0"), &busy),
-        ("bern", host(), lro, &busy),
-        ("wien", host(), nic("eth0"), &shared),
+        ("bern", good_host(), lro, &busy),
+        ("wien", good_host(), nic("eth0"), &shared),
     ];
     let line = |(name, host, nic, load): (&str, Host, Interface, &Load)| {
         let sample = (load.clone(), Duration::from_secs(10));

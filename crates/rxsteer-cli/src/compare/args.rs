@@ -1,7 +1,7 @@
 //! What `rxsteer compare` is given.
 
-use crate::cli::{parse_sample, parse_synthetic};
-use crate::replay::seeds::MOST_SECRETS;
+use crate::input_args::{parse_sample, parse_synthetic};
+use crate::replay::args::MOST_SECRETS;
 use crate::steer_args::{FlowSettings, TunnelKeys};
 use crate::words::whole;
 use clap::{Args, ValueHint};

@@ -3,8 +3,9 @@
 use super::advice::times;
 use super::{Compared, Row, Sampled, shares};
 use crate::output::json::issues;
-use crate::output::table::{duration, grouped, largest_flow, left_out, new, percent, unsteered};
+use crate::output::table::{duration, largest_flow, left_out, new, unsteered};
 use crate::replay::seeds::Figure;
+use rxsteer_status::figures::{grouped, percent};
 use rxsteer_user::printable;
 use serde_json::{Value, json};
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! `rxsteer explain FLOW --live`: where a flow is now, according to the instance that steers it.
 
-use crate::cli::ExplainArgs;
+use super::args::ExplainArgs;
 use crate::run::show;
 use crate::{Outcome, output};
 use rxsteer_status::client;

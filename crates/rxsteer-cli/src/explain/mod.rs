@@ -1,15 +1,16 @@
 //! `rxsteer explain`: one decision with its reasons.
 
+pub(crate) mod args;
 pub(crate) mod flow;
 mod live;
 pub(crate) mod show;
 
 use crate::Outcome;
 use crate::advice;
-use crate::cli::ExplainArgs;
 use crate::output;
 use crate::steer_args::SteerSettings;
 use anyhow::Context;
+use args::ExplainArgs;
 use rxsteer_user::core::explain::Explanation;
 use rxsteer_user::core::{
     Arrival, CpuId, CpuSet, Facts, FlowHash, FlowKey, Idle, Plan, SteerConfig, Steering, Verdict,

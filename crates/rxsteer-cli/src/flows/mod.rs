@@ -1,13 +1,14 @@
 //! `rxsteer flows`: the largest flows of captures, and the CPUs that processed them.
 
+pub(crate) mod args;
 mod show;
 pub(crate) mod top;
 
 use crate::Outcome;
 use crate::advice;
-use crate::cli::FlowsArgs;
 use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::output;
+use args::FlowsArgs;
 use rxsteer_records::View;
 use rxsteer_records::collecting::Collecting;
 use rxsteer_records::recording::{stats, take};

@@ -3,8 +3,9 @@
 use super::Found;
 use crate::explain::flow::protocol_name;
 use crate::output::json::{flow_counts, issues};
-use crate::output::table::{duration, grouped, left_out, new, percent};
+use crate::output::table::{duration, left_out, new};
 use rxsteer_records::{End, Line, Row};
+use rxsteer_status::figures::{grouped, percent};
 use rxsteer_user::core::CpuSet;
 use rxsteer_user::flows::{FlowMask, FlowRecord};
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! What `rxsteer host` is given.
 
 use crate::change_spec::parse_interval;
-use crate::cli::parse_sample;
+use crate::input_args::parse_sample;
 use clap::{Args, Subcommand, ValueHint};
 use rxsteer_settings::cpu_list;
 use rxsteer_user::core::CpuSet;

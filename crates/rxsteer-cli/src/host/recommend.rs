@@ -10,6 +10,7 @@ use rxsteer_host::recommend::{Counts, Facts, Measurement, Recommendation, Traffi
 use rxsteer_host::{
     Globals, Host, Interface, InterfaceKnobs, Link, Root, Spreading, Topology, judge,
 };
+use rxsteer_status::figures::percent;
 use rxsteer_user::printable;
 use serde_json::json;
 use std::sync::Arc;
@@ -155,7 +156,7 @@ fn as_text(all: &[Recommended], time: Duration) -> String {
                 "; of {} captured the largest of {} flows has {}",
                 traffic.frames,
                 traffic.flows,
-                output::table::percent(traffic.largest, traffic.frames)
+                percent(traffic.largest, traffic.frames)
             );
         }
         text += &format!("\n{found}\n");

@@ -2,6 +2,7 @@
 
 use crate::change_spec::parse_interval;
 use crate::events_out::EventsArg;
+use crate::input_args::WorkerArgs;
 use crate::listen::Listen;
 use crate::out::OutArgs;
 use crate::record_args::{RecordArgs, RotateArgs};
@@ -107,13 +108,8 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = backlog, help_heading = "Processing")]
     pub(crate) max_backlog: u32,
 
-    /// Processing time of each packet, in nanoseconds
-    #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u32, 0, 1_000_000_000>, help_heading = "Processing")]
-    pub(crate) work_ns: u32,
-
-    /// Do not pin threads to their CPUs
-    #[arg(long, help_heading = "Processing")]
-    pub(crate) no_pin: bool,
+    #[command(flatten)]
+    pub(crate) workers: WorkerArgs,
 
     #[command(flatten)]
     pub(crate) records: RecordArgs,

@@ -9,10 +9,11 @@ mod xdp;
 
 use crate::Outcome;
 use crate::events_out::EventsTo;
+use crate::finished::Run;
 use crate::input::{end_on_signals, issues};
 use crate::listen;
 use crate::output::{self, json, table};
-use crate::replay::{Run, report_after};
+use crate::replay::report_after;
 use crate::userspace::{About, Attending, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
@@ -80,7 +81,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let about = about(way, &named, &config, recording.as_ref().map(Recording::flows));
     let stop = AtomicBool::new(false);
     let work = |cpu| Work {
-        per_packet: Duration::from_nanos(u64::from(args.work_ns)),
+        per_packet: Duration::from_nanos(u64::from(args.workers.work_ns)),
         stop: end.clone(),
         apps: None,
         flows: recording.as_mut().and_then(|recording| recording.stats(cpu)),
@@ -196,7 +197,7 @@ fn pipeline_config(
         interfaces.iter().filter_map(|about| InterfaceName::new(&about.name)).collect();
     config.max_backlog = args.max_backlog;
     config.on_full = OnFull::Drop;
-    config.pin = !args.no_pin;
+    config.pin = !args.workers.no_pin;
     config.check_order = true;
     config
 }
@@ -221,7 +222,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "outgoing": args.outgoing,
         "copy": args.copy,
         "ring_bytes": args.ring_size << 20,
-        "work_ns": args.work_ns,
+        "work_ns": args.workers.work_ns,
         "out": args.out.out.as_ref().map(ToString::to_string),
     })
 }

@@ -1,6 +1,7 @@
 //! What is said each second while interfaces are received from, and the end after a while.
 
-use crate::output::{self, table::grouped};
+use crate::output;
+use rxsteer_status::figures::grouped;
 use rxsteer_user::RxProgress;
 use serde_json::json;
 use std::io::IsTerminal;

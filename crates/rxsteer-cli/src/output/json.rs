@@ -1,8 +1,8 @@
 //! The machine-readable report.
 
 use super::error_text;
+use crate::finished::Run;
 use crate::out;
-use crate::replay::Run;
 use crate::work::at_home;
 use rxsteer_records::recording::Recorded;
 use rxsteer_user::core::counters::FlowCounter;

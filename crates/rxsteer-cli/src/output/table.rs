@@ -1,11 +1,11 @@
 //! The report a person reads.
 
+use crate::finished::Run;
 use crate::out;
-use crate::replay::Run;
 use crate::work::at_home;
 use comfy_table::{CellAlignment, Table, presets};
 use rxsteer_records::recording::Recorded;
-pub(crate) use rxsteer_status::figures::{grouped, nanoseconds, percent};
+use rxsteer_status::figures::{grouped, nanoseconds, percent};
 use rxsteer_user::core::counters::CpuCounter;
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;

@@ -5,9 +5,9 @@
 
 mod show;
 
+use super::args::ReplayArgs;
 use super::{Replay, by_hash, once};
 use crate::Outcome;
-use crate::cli::ReplayArgs;
 use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, skipped};
 use crate::output;
@@ -25,9 +25,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Most secrets of one command: the figures of all of them are kept.
-pub(crate) const MOST_SECRETS: u64 = 1000;
 
 /// Frames that are kept in memory take so much at most, in bytes.
 const MOST_MEMORY: usize = 1 << 30;

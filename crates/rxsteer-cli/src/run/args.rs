@@ -7,9 +7,11 @@ use crate::record_args::RunRecordArgs;
 use crate::settings_file;
 use crate::steer_args::{FlowSettings, TunnelKeys, note_covered};
 use crate::words::whole;
+use clap::builder::StringValueParser;
 use clap::{Args, ValueEnum, ValueHint};
-use rxsteer_settings::words;
-use rxsteer_settings::{Options, Rules, Steering, Tables, Text, names, read, switch};
+use rxsteer_settings::{
+    Options, Rules, Steering, Tables, Text, assignments, names, read, switch, words,
+};
 use rxsteer_status::protocol::MAX_FLOWS;
 use rxsteer_user::core::limits::{MAX_KERNEL_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE};
 use rxsteer_user::core::{ThreadClass, ThreadClassError};
@@ -295,7 +297,8 @@ pub(crate) struct StatusArgs {
     seconds: nothing has changed.")]
 pub(crate) struct SetArgs {
     /// Settings; if several instances run, first an interface of the one that is meant
-    #[arg(value_name = "IFACE|SETTING=VALUE", required = true)]
+    #[arg(value_name = "IFACE|SETTING=VALUE", required = true,
+          value_parser = words(assignments::<LiveSettings>(), StringValueParser::new()))]
     pub(crate) what: Vec<String>,
 
     /// The instance that listens at this unix socket

@@ -1,6 +1,6 @@
 //! Why rings lost frames, and what to do about it, as text.
 
-use crate::output::table::grouped;
+use rxsteer_status::figures::grouped;
 use rxsteer_status::{CpuStatus, SettingsShown, Status};
 use rxsteer_user::core::counters::LiveCpuCounter;
 use rxsteer_user::core::limits::MAX_QUEUE_SIZE;

@@ -2,8 +2,9 @@
 
 use super::losses::{losses, milliseconds};
 use super::{show_rates, show_userspace};
-use crate::output::table::{grouped, new, percent};
+use crate::output::table::new;
 use crate::words::plural;
+use rxsteer_status::figures::{grouped, percent};
 use rxsteer_status::{
     BalanceShown, Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown,
     FlowStatisticsShown, FlowWhere, InterfaceStatus, IpfixShown, Rates, Status,

@@ -1,7 +1,8 @@
 //! What happens per second between two looks, and the last events, as text.
 
 use super::show::lines;
-use crate::output::table::{grouped, new};
+use crate::output::table::new;
+use rxsteer_status::figures::{grouped, nanoseconds};
 use rxsteer_status::{CpuRates, Event, Rates};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
@@ -82,7 +83,7 @@ fn bits(rate: f64) -> String {
 
 /// "12 us"
 fn time(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "-".to_owned(), crate::output::table::nanoseconds)
+    ns.map_or_else(|| "-".to_owned(), nanoseconds)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use super::show::{cpus, flows, lines};
 use super::show_rates;
-use crate::output::table::{grouped, new};
+use crate::output::table::new;
+use rxsteer_status::figures::grouped;
 use rxsteer_status::{Command, Rates, Status};
 use rxsteer_user::core::counters::LiveCounter;
 use std::fmt::Write;

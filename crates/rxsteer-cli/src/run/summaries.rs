@@ -1,9 +1,9 @@
 //! What is said of many drops, with their cause. `crate::summaries` says when.
 
 use super::losses;
-use crate::output::table::{grouped, percent};
 use crate::summaries::Lately;
 use crate::words::plural;
+use rxsteer_status::figures::{grouped, percent};
 use rxsteer_status::{Counts, CpuStatus, EventKind, Happened, SettingsShown, ThreadShown};
 use rxsteer_user::core::counters::LiveCpuCounter;
 

@@ -7,6 +7,7 @@ use crate::output::table;
 use anyhow::{Context, anyhow};
 use rxsteer_sim::file::builtin::{builtin, find};
 use rxsteer_sim::{Scenario, file};
+use rxsteer_status::figures::grouped;
 use std::path::Path;
 
 /// A scenario and its origin.
@@ -62,7 +63,7 @@ fn read(path: &str) -> anyhow::Result<String> {
     anyhow::ensure!(
         meta.len() <= LARGEST,
         "{path} has {} bytes, which is no scenario; rxsteer replay reads captures",
-        table::grouped(meta.len())
+        grouped(meta.len())
     );
     let bytes = std::fs::read(path).with_context(|| format!("can't read the scenario {path}"))?;
     String::from_utf8(bytes).map_err(|_| {

@@ -1,10 +1,10 @@
 //! Figures as text: in a suitable unit, with the interval in the same unit.
 
-use crate::output::table::grouped;
 use comfy_table::Table;
 use rxsteer_sim::Scenario;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
 use rxsteer_sim::summary::Summary;
+use rxsteer_status::figures::grouped;
 
 /// A mean, and its 95 % confidence interval if there are several seeds.
 pub(crate) fn summary(unit: Unit, results: Option<&Summary>) -> String {

@@ -2,10 +2,11 @@
 
 use super::figure::{self, lines};
 use super::results::{Cell, Results};
-use crate::output::table::{self, duration, grouped};
+use crate::output::table::{self, duration};
 use crate::words::plural;
 use rxsteer_sim::RunResult;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
+use rxsteer_status::figures::grouped;
 use std::fmt::Write;
 use std::time::Duration;
 

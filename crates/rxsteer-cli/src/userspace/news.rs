@@ -2,9 +2,9 @@
 
 use crate::events_out::Events;
 use crate::interface_state;
-use crate::output::table::{grouped, percent};
 use crate::summaries::{Lately, Summaries};
 use crate::words::plural;
+use rxsteer_status::figures::{grouped, percent};
 use rxsteer_status::{CpuStatus, Event, EventKind, Happened, SettingsShown, State};
 use rxsteer_user::core::counters::LiveCounter;
 use std::collections::BTreeMap;

@@ -2,7 +2,8 @@
 
 use super::{Figure, Spread};
 use crate::output::json::issues;
-use crate::output::table::{duration, grouped, largest_flow, left_out, new, unsteered};
+use crate::output::table::{duration, largest_flow, left_out, new, unsteered};
+use rxsteer_status::figures::grouped;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 

@@ -6,67 +6,13 @@ mod settings;
 use super::*;
 use crate::btf::{Btf, TRACEPOINTS};
 use crate::capabilities::Capabilities;
-use crate::cpus::Cpus;
 use crate::finding::{State, can_run};
 use crate::host::KernelVersion;
 use crate::interface::{Offloads, Peer, XdpFeatures};
-use crate::link::{ETHERNET, Link};
-use crate::real_time::RealTime;
+use crate::link::Link;
+use crate::testing::facts::{good_host, good_nic};
 use crate::trial::Trial;
 use std::time::Duration;
-
-/// One that lacks nothing: 8 CPUs, two of them isolated.
-fn good_host() -> Host {
-    Host {
-        release: "6.18.1".to_owned(),
-        version: Some(KernelVersion::new(6, 18)),
-        realtime: false,
-        hz: Some(250),
-        btf: Btf::Tracepoints(TRACEPOINTS.map(|tracepoint| tracepoint.name).to_vec()),
-        capabilities: Some(Capabilities {
-            bpf: true,
-            perfmon: true,
-            net_admin: true,
-            in_user_namespace: Some(false),
-        }),
-        cpus: Cpus {
-            online: "0-7".parse().ok(),
-            possible: "0-7".parse().ok(),
-            isolated: "6-7".parse().ok(),
-            nohz_full: None,
-        },
-        programs: Trial::Works,
-        generic: Trial::Works,
-        real_time: RealTime {
-            runtime_us: Some(950_000),
-            period_us: Some(1_000_000),
-            server_permille: None,
-            may_schedule: Some(true),
-        },
-    }
-}
-
-/// A NIC with one queue, on a node with CPUs 0 to 3.
-fn good_nic() -> Interface {
-    Interface {
-        link: Link {
-            index: 2,
-            name: "eth0".to_owned(),
-            driver: Some("e1000e".to_owned()),
-            up: true,
-            hardware_type: ETHERNET,
-            mtu: Some(1500),
-            ..Link::default()
-        },
-        xdp: Some(XdpFeatures { native: true, redirect: true, frags: true, rx_hash: false }),
-        offloads: Some(Offloads { gro: true, ..Offloads::default() }),
-        rx_queues: Some(1),
-        steered_queues: Some(Vec::new()),
-        numa_node: Some(0),
-        node_cpus: "0-3".parse().ok(),
-        ..Interface::default()
-    }
-}
 
 fn veth(peer: Peer) -> Interface {
     let mut veth = good_nic();
