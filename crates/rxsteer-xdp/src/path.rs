@@ -90,6 +90,8 @@ pub struct Path {
     /// Where buckets are, and what is counted to move them.
     buckets: Buckets,
     counting: Option<balance::Counting>,
+    /// Reads `/proc/stat`; tests replace it.
+    read_stat: fn() -> Option<String>,
     /// What is published to views.
     known: Latest<Known>,
     /// Flows that ended because their interface was detached, in addition to those that the programs report.
@@ -147,6 +149,7 @@ impl Path {
             quiet_ticks: 0,
             buckets: Buckets::default(),
             counting: None,
+            read_stat: balance::read_stat,
             known: Latest::new(Known::of(settings)),
             ended: EndedFlows::default(),
         };

@@ -63,6 +63,14 @@ pub(super) struct Counting {
     readings: VecDeque<(Instant, Vec<u64>, Vec<u64>)>,
 }
 
+#[cfg(test)]
+impl Counting {
+    /// Lets the interval be over.
+    pub(super) fn end_interval(&mut self) {
+        self.since -= Duration::from_secs(20);
+    }
+}
+
 impl Path {
     /// The buckets, and what moved by load.
     #[must_use]
@@ -99,7 +107,8 @@ impl Path {
         }
         let counted = self.counted(&balance);
         let rings = self.ring_times();
-        let (Some(rings), Some(stat)) = (rings, busy_ns()) else {
+        let stat = (self.read_stat)().and_then(|stat| busy_in(&stat));
+        let (Some(rings), Some(stat)) = (rings, stat) else {
             self.counting = None;
             self.buckets.problem = Some(
                 "the load can't be measured, so no bucket moves: /proc/stat, or schedstat of the ring threads, can't \
@@ -206,12 +215,12 @@ fn usable(settings: &Settings) -> impl Iterator<Item = CpuId> + '_ {
     settings.cpus.iter().filter(|cpu| settings.is_online(*cpu))
 }
 
-/// By CPU id: nanoseconds in which the CPU was not idle, by `/proc/stat`.
-fn busy_ns() -> Option<Vec<u64>> {
-    busy_in(&std::fs::read_to_string("/proc/stat").ok()?)
+/// The text of `/proc/stat`.
+pub(super) fn read_stat() -> Option<String> {
+    std::fs::read_to_string("/proc/stat").ok()
 }
 
-/// The same from the text of `/proc/stat`: lines `cpuN user nice system idle iowait irq softirq steal guest …` in ticks
+/// By CPU id: nanoseconds in which the CPU was not idle, by the text of `/proc/stat`: lines `cpuN user nice system idle iowait irq softirq steal guest …` in ticks
 /// (proc_stat(5)); guest time is also in user time.
 fn busy_in(stat: &str) -> Option<Vec<u64>> {
     let mut busy = Vec::new();
@@ -264,7 +273,8 @@ mod tests {
         assert_eq!(busy_in(stat), Some(vec![21 * TICK_NS, 0, 0, 10 * TICK_NS]));
         assert_eq!(busy_in("cpu0 1 2\n"), None);
         assert_eq!(busy_in(""), None);
-        assert!(busy_ns().is_some_and(|busy| busy.iter().any(|ns| *ns > 0)));
+        let now = read_stat().and_then(|stat| busy_in(&stat));
+        assert!(now.is_some_and(|busy| busy.iter().any(|ns| *ns > 0)));
     }
 
     #[test]

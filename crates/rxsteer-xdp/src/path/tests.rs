@@ -100,3 +100,35 @@ fn no_slot_outlives_frames_without_the_guard() {
     path.guard_again().unwrap();
     assert!(!path.is_unguarded() && is_unset(&path));
 }
+
+/// Where the load can't be measured any more, no bucket moves, and the path says why until it can be measured again.
+#[test]
+fn buckets_stay_while_the_load_is_unknown() {
+    let test = "path::buckets_stay_while_the_load_is_unknown";
+    let Some(loaded) = loaded(test, load(&setup())) else { return };
+    let policy: Policy = "balance:interval=10ms".parse().unwrap();
+    let mut path =
+        Path::with(loaded, &setup(), &Settings::new(policy, "0".parse().unwrap())).unwrap();
+    let interval = |path: &mut Path| {
+        if let Some(counting) = &mut path.counting {
+            counting.end_interval();
+        }
+        path.balance();
+    };
+    interval(&mut path);
+    interval(&mut path);
+    assert!(path.counting.is_some() && path.buckets().problem.is_none());
+    for stopped in [(|| None) as fn() -> Option<String>, || Some("cpu0 1 2".to_owned())] {
+        path.read_stat = stopped;
+        interval(&mut path);
+        let why = path.buckets().problem.clone().expect("it says so");
+        assert!(why.starts_with("the load can't be measured, so no bucket moves"), "{why}");
+        assert!(path.counting.is_none(), "what was counted before the gap counts no more");
+        let moved = path.buckets().moved;
+        interval(&mut path);
+        assert_eq!((path.buckets().moved, path.counting.is_none()), (moved, true));
+        path.read_stat = balance::read_stat;
+        interval(&mut path);
+        assert!(path.counting.is_some() && path.buckets().problem.is_none());
+    }
+}
