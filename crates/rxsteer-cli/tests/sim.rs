@@ -136,6 +136,7 @@ fn mistakes_are_named_before_anything_runs() {
         (&["rpc-8", "--csv", "/"], "it is a folder"),
         (&["rpc-8", "--policy", "rps"], "not of rxsteer sim"),
         (&["rpc-8", "--list"], "cannot be used with"),
+        (&["rpc-8", "--sensitivity", "--compare", "none,rps"], "cannot be used with"),
     ] {
         let output = sim(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -4,13 +4,18 @@
 //! effect of a seed (which flows have hashes that collide) is in both and cancels out. For each headline metric
 //! ([`Metric::headline`]) a paired t-test gives the probability that chance alone makes such a difference. Many
 //! tests give some false positives, so Holm's method corrects the probabilities of all tests of a comparison. A
-//! difference whose corrected probability is below [`LEVEL`] is called significant.
+//! difference whose corrected probability is below [`LEVEL`] is more than chance.
+//!
+//! That is chance within the model. A difference is called significant only if it is also larger than what is known to
+//! be wrong about such figures ([`Allowed`]): by how much published ratios were missed, and by how much the baseline
+//! changes if its CPUs are numbered otherwise.
 
 use crate::metric::{Better, METRICS, Metric, Subject, subjects};
+use crate::published::known_error;
 use crate::summary::{summarize, two_sided_p};
 use crate::{RunResult, Scenario};
 
-/// Differences with a corrected probability below this are called significant.
+/// Differences with a corrected probability below this are more than chance.
 pub const LEVEL: f64 = 0.05;
 
 /// A significant gain below this share of the baseline does not justify a change.
@@ -72,6 +77,8 @@ pub enum Finding {
     Better,
     /// Significantly worse.
     Worse,
+    /// More than chance, and not more than is allowed ([`Allowed`]).
+    WithinError,
     /// No significant difference with these seeds.
     NotSignificant,
 }
@@ -83,8 +90,26 @@ impl Finding {
         match self {
             Finding::Better => "better",
             Finding::Worse => "worse",
+            Finding::WithinError => "within the error",
             Finding::NotSignificant => "not significant",
         }
+    }
+}
+
+/// By which factors two figures may differ although the machines that they stand for do not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Allowed {
+    /// The model's known error ([`known_error`]); 1 for a figure that was never compared with a published one.
+    pub error: f64,
+    /// How far the baseline's figure changes if its CPUs are numbered backwards, as a mean over the seeds; at least 1.
+    pub numbering: f64,
+}
+
+impl Allowed {
+    /// Both together.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.error * self.numbering
     }
 }
 
@@ -101,12 +126,27 @@ pub struct Difference {
     pub paired: Paired,
     /// The probability after Holm's correction.
     pub corrected: f64,
+    /// What is allowed before the difference counts.
+    pub allowed: Allowed,
 }
 
 impl Difference {
     /// The conclusion from this difference.
     #[must_use]
     pub fn finding(&self) -> Finding {
+        let tested = self.within_model();
+        let is_beyond = self.factor().is_none_or(|factor| factor > self.allowed.factor());
+        if tested == Finding::NotSignificant || is_beyond { tested } else { Finding::WithinError }
+    }
+
+    /// The factor between the figure and the baseline's, at least 1; `None` if one of them is 0 or below.
+    fn factor(&self) -> Option<f64> {
+        factor(self.paired.baseline, self.paired.baseline + self.paired.difference)
+    }
+
+    /// The conclusion if the model had no error: what is more than chance.
+    #[must_use]
+    pub fn within_model(&self) -> Finding {
         let gain = match self.metric.better {
             Better::More => self.paired.difference,
             Better::Less => -self.paired.difference,
@@ -135,26 +175,35 @@ impl Difference {
     }
 }
 
+/// The factor between two figures, at least 1; `None` if one of them is 0 or below.
+fn factor(a: f64, b: f64) -> Option<f64> {
+    (a > 0.0 && b > 0.0).then(|| (a / b).max(b / a))
+}
+
 /// Compares every cell with the first one, seed by seed, on the headline metrics that both have. For a metric that
 /// adds up, the whole run's figure is compared; for any other metric, the figure of each traffic.
+///
+/// `renumbered` are runs of the first cell with its CPUs numbered backwards ([`crate::renumber`]). Without any, the
+/// numbers of CPUs count as without effect.
 #[must_use]
-pub fn compare(scenario: &Scenario, cells: &[Vec<RunResult>]) -> Vec<Difference> {
+pub fn compare(
+    scenario: &Scenario,
+    cells: &[Vec<RunResult>],
+    renumbered: &[RunResult],
+) -> Vec<Difference> {
     let Some((baseline, others)) = cells.split_first() else { return Vec::new() };
     let mut differences = Vec::new();
     for (number, cell) in others.iter().enumerate() {
-        for metric in METRICS.iter().filter(|metric| metric.headline) {
-            let has = |of: &Subject| figures(scenario, baseline, cell, metric, *of).len() > 1;
-            let whole = Some(Subject::Run).filter(has);
-            let traffics = subjects(scenario).filter(|of| matches!(of, Subject::Traffic(_)));
-            let of: Vec<Subject> = match whole {
-                Some(whole) => vec![whole],
-                None => traffics.filter(has).collect(),
+        let of_cell = headlines(scenario, baseline, cell, 2);
+        differences.extend(of_cell.into_iter().filter_map(|(metric, subject)| {
+            let paired = paired(&figures(scenario, baseline, cell, metric, subject))?;
+            let allowed = Allowed {
+                error: known_error(metric.name).map_or(1.0, |known| known.factor),
+                numbering: change(&figures(scenario, baseline, renumbered, metric, subject)),
             };
-            differences.extend(of.into_iter().filter_map(|subject| {
-                let paired = paired(&figures(scenario, baseline, cell, metric, subject))?;
-                Some(Difference { cell: number + 1, metric, subject, paired, corrected: 1.0 })
-            }));
-        }
+            let cell = number + 1;
+            Some(Difference { cell, metric, subject, paired, corrected: 1.0, allowed })
+        }));
     }
     let probabilities: Vec<f64> = differences.iter().map(|it| it.paired.p).collect();
     for (difference, corrected) in differences.iter_mut().zip(holm(&probabilities)) {
@@ -163,8 +212,35 @@ pub fn compare(scenario: &Scenario, cells: &[Vec<RunResult>]) -> Vec<Difference>
     differences
 }
 
+/// The headline figures that both cells have for at least `least` common seeds. Of a metric that adds up it is the whole
+/// run's figure; of any other metric, the figure of each traffic.
+pub(crate) fn headlines(
+    scenario: &Scenario,
+    first: &[RunResult],
+    second: &[RunResult],
+    least: usize,
+) -> Vec<(&'static Metric, Subject)> {
+    let of = |metric: &'static Metric| {
+        let has = |of: &Subject| figures(scenario, first, second, metric, *of).len() >= least;
+        let traffics = subjects(scenario).filter(|of| matches!(of, Subject::Traffic(_)));
+        let of: Vec<Subject> = match Some(Subject::Run).filter(has) {
+            Some(whole) => vec![whole],
+            None => traffics.filter(has).collect(),
+        };
+        of.into_iter().map(move |subject| (metric, subject))
+    };
+    METRICS.iter().filter(|metric| metric.headline).flat_map(of).collect()
+}
+
+/// The factor between the means of pairs; 1 without pairs, or if a mean is 0.
+fn change(pairs: &[(f64, f64)]) -> f64 {
+    let (first, second) =
+        pairs.iter().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+    factor(first, second).unwrap_or(1.0)
+}
+
 /// The figures of two cells, for each seed for which both have one.
-fn figures(
+pub(crate) fn figures(
     scenario: &Scenario,
     first: &[RunResult],
     second: &[RunResult],

@@ -23,6 +23,14 @@ pub struct Cost {
     pub field: fn(&mut Costs) -> &mut f64,
 }
 
+impl Cost {
+    /// Whether nothing measured stands behind the default.
+    #[must_use]
+    pub fn is_assumed(&self) -> bool {
+        self.source.starts_with(ASSUMED)
+    }
+}
+
 const NS: &str = "nanoseconds of a CPU of speed 1";
 const ASSUMED: &str = "assumed";
 

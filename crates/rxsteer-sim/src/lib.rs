@@ -16,11 +16,13 @@ pub mod metric;
 pub mod published;
 pub mod rebalance;
 pub mod recorded;
+pub mod renumber;
 pub mod result;
 #[cfg(test)]
 mod sample;
 pub mod scenario;
 pub mod seeds;
+pub mod sensitivity;
 pub mod soak;
 pub mod summary;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::figure;
 use super::results::Results;
 use rxsteer_sim::compare::{Difference, Finding, LEVEL, WORTH};
 use rxsteer_sim::metric::Subject;
-use rxsteer_sim::published::KNOWN_ERROR;
+use rxsteer_sim::published::{KNOWN_ERRORS, KnownError};
 
 /// The metrics that decide: the first one that the scenario has, so that a scenario with requests is judged by
 /// transactions.
@@ -31,9 +31,15 @@ pub(crate) fn advice(results: &Results) -> Option<String> {
     let differences: Vec<&Difference> = results.differences.iter().filter(sound).collect();
     let advice = on_goal(results, &differences).or_else(|| on_the_side(results, &differences));
     Some(advice.unwrap_or_else(|| {
-        let small = differences.iter().any(|it| it.finding() == Finding::Better);
-        let why = if small { format!("by {} % or more ", WORTH * 100.0) } else { String::new() };
-        format!("leave it alone: no policy is significantly better {why}than {baseline} here")
+        let any = |finding| differences.iter().any(|it| it.finding() == finding);
+        let why = if any(Finding::Better) {
+            format!(" by {} % or more", WORTH * 100.0)
+        } else if differences.iter().any(|it| it.within_model() == Finding::Better) {
+            " beyond what is allowed".to_owned()
+        } else {
+            String::new()
+        };
+        format!("leave it alone: no policy is significantly better than {baseline}{why} here")
     }))
 }
 
@@ -55,7 +61,7 @@ fn on_goal(results: &Results, differences: &[&Difference]) -> Option<String> {
 fn on_the_side(results: &Results, differences: &[&Difference]) -> Option<String> {
     let goal = goal(differences)?;
     let costs = |cell| {
-        let worse = |it: &&&Difference| it.cell == cell && it.finding() == Finding::Worse;
+        let worse = |it: &&&Difference| it.cell == cell && it.within_model() == Finding::Worse;
         differences.iter().filter(worse).any(|it| it.metric.name == goal)
     };
     let gains = differences.iter().filter(|it| it.is_worth_it() && !costs(it.cell));
@@ -70,10 +76,17 @@ fn on_the_side(results: &Results, differences: &[&Difference]) -> Option<String>
 }
 
 fn goal(differences: &[&Difference]) -> Option<&'static str> {
-    GOALS.into_iter().find(|goal| differences.iter().any(|it| it.metric.name == *goal))
+    main_figure(differences.iter().map(|it| it.metric.name))
 }
 
-fn title(name: &str) -> &'static str {
+/// The metric among `names` that a scenario is judged by.
+pub(crate) fn main_figure<'a>(
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Option<&'static str> {
+    GOALS.into_iter().find(|goal| names.clone().any(|name| name == *goal))
+}
+
+pub(crate) fn title(name: &str) -> &'static str {
     rxsteer_sim::metric::Metric::named(name).map_or("rest", |metric| metric.title)
 }
 
@@ -95,8 +108,9 @@ fn sentence(results: &Results, best: &Difference) -> String {
 /// What gets worse under the advised policy. A loss that no printed digit shows is not a price.
 fn price(results: &Results, differences: &[&Difference], best: &Difference) -> String {
     let shows = |it: &Difference| it.relative().is_none_or(|by| by.abs() >= SHOWN);
-    let worse =
-        |it: &&&Difference| it.cell == best.cell && it.finding() == Finding::Worse && shows(it);
+    let worse = |it: &&&Difference| {
+        it.cell == best.cell && it.within_model() == Finding::Worse && shows(it)
+    };
     let parts: Vec<String> = differences
         .iter()
         .filter(worse)
@@ -110,13 +124,32 @@ fn price(results: &Results, differences: &[&Difference], best: &Difference) -> S
 
 /// How to read a comparison.
 pub(crate) fn legend(results: &Results) -> String {
+    let compared = |known: &&KnownError| {
+        results.differences.iter().any(|it| known.metrics.contains(&it.metric.name))
+    };
+    let known = KNOWN_ERRORS.iter().filter(compared).map(|known| known_error(results, known));
+    let known: Vec<String> = known.collect();
     format!(
         "p is the probability that chance alone makes such a difference: paired t-test over {} seeds, \
-         Holm's correction for {} comparisons; significant below {LEVEL}.\n\
-         That is chance within the model. Its rates were off by up to {:.0} % from published ones (--published), so a \
-         smaller difference may not exist on a real machine.",
+         Holm's correction for {} comparisons; more than chance below {LEVEL}.\n\
+         Allowed is how much larger one figure may be than the other before the difference counts: the model's known error \
+         times the change under {} with the CPUs numbered backwards.\n\
+         Known error, the most by which the model was off from published tables (--published): {}; for other figures it \
+         is not known.",
         results.differences.iter().map(|it| it.paired.count).min().unwrap_or(0),
         results.differences.len(),
-        100.0 * KNOWN_ERROR
+        results.cells[0].label,
+        known.join("; "),
     )
+}
+
+/// A known error in words, for the figures that are compared.
+fn known_error(results: &Results, known: &KnownError) -> String {
+    let mut titles: Vec<&str> = Vec::new();
+    for it in results.differences.iter().filter(|it| known.metrics.contains(&it.metric.name)) {
+        if !titles.contains(&it.metric.title) {
+            titles.push(it.metric.title);
+        }
+    }
+    format!("{} {} by {}", titles.join(" and "), figure::allowed(known.factor), known.source)
 }

@@ -25,6 +25,7 @@ const LONGEST_SECONDS: f64 = 1e6;
     rxsteer sim router-one-queue --compare none,rps,sparse --seeds 20\n  \
     rxsteer sim mine.toml --set steering.policy=bound:0=1,1=2 --set traffic.0.flows=8\n  \
     rxsteer sim rpc-8 --compare none,rps,rfs --report ./rpc --csv rpc.csv\n  \
+    rxsteer sim router-one-queue --sensitivity             which assumed costs matter?\n  \
     rxsteer sim --from capture.pcap --from-speed 100x --compare rps,sparse,rfs+sparse\n  \
     rxsteer sim --published rfs                            a published table beside simulated figures\n  \
     rxsteer sim web-server-64 --seconds 1 --json | jq '.cells[0].summary.run'\n\n\
@@ -65,7 +66,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Runs")]
     pub(crate) seed: u64,
 
-    /// Seeds, each a run; by default 1, with --compare 10
+    /// Seeds, each a run; by default 1, with --sensitivity 3, with --compare 10
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, MOST_SEEDS>, help_heading = "Runs")]
     pub(crate) seeds: Option<u32>,
 
@@ -78,6 +79,12 @@ pub(crate) struct SimArgs {
     /// All run with the same seeds. E.g. rps,sparse:loops=2,bound:0=1,1=2.
     #[arg(long, value_name = "POLICIES", value_parser = words(Policy::NAMES, parse_policies), help_heading = "Runs")]
     pub(crate) compare: Option<Policies>,
+
+    /// Which assumed costs does the result depend on?
+    ///
+    /// Runs it with half and with twice each of them, one at a time, all with the same seeds. Assumed are the costs of a built-in scenario, and what a file leaves to a default that nobody measured.
+    #[arg(long, conflicts_with_all = ["list", "compare", "csv", "report"], help_heading = "Runs")]
+    pub(crate) sensitivity: bool,
 
     #[command(flatten)]
     pub(crate) published: PublishedArgs,
@@ -100,7 +107,11 @@ pub(crate) struct SimArgs {
 impl SimArgs {
     /// How many seeds each cell is run with.
     pub(crate) fn seeds(&self) -> u32 {
-        self.seeds.unwrap_or(if self.compare.is_some() { 10 } else { 1 })
+        self.seeds.unwrap_or(match (&self.compare, self.sensitivity) {
+            (Some(_), _) => 10,
+            (None, true) => 3,
+            (None, false) => 1,
+        })
     }
 }
 

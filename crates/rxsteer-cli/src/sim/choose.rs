@@ -5,6 +5,8 @@ use super::from::{DEFAULT_SCENARIO, FromFiles};
 use crate::output;
 use crate::output::table;
 use anyhow::{Context, anyhow};
+use rxsteer_sim::costs::Cost;
+use rxsteer_sim::file::CostFrom;
 use rxsteer_sim::file::builtin::{builtin, find};
 use rxsteer_sim::{Scenario, file};
 use rxsteer_status::figures::grouped;
@@ -19,6 +21,8 @@ pub(crate) struct Chosen {
     pub(crate) scenario: Scenario,
     /// The recording, if the scenario's traffic is recorded.
     pub(crate) from: Option<FromFiles>,
+    /// The costs that nobody measured, as far as is known: not those that a user set.
+    pub(crate) assumed: Vec<&'static Cost>,
     /// Remarks to print before the run.
     pub(crate) notes: Vec<String>,
 }
@@ -30,11 +34,22 @@ const LARGEST: u64 = 16 << 20;
 pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
     let default = args.from.is_given().then_some(DEFAULT_SCENARIO);
     let asked = args.scenario.as_deref().or(default).context("no scenario is named")?;
-    let (name, text) = match find(asked) {
+    let built_in = find(asked);
+    let (name, text) = match built_in {
         Some(builtin) => (builtin.name.to_owned(), builtin.text.to_owned()),
         None => (asked.to_owned(), read(asked)?),
     };
     let mut scenario = file::read(&text, &name, &args.set)?;
+    // Nobody measured the costs of a built-in scenario either. Those of a file, or of the command line, are the user's.
+    let is_assumed = |cost: &Cost, from: CostFrom| match from {
+        _ if *(cost.field)(&mut scenario.costs.clone()) == 0.0 => false,
+        CostFrom::Default => cost.is_assumed(),
+        CostFrom::File => built_in.is_some(),
+        CostFrom::Set => false,
+    };
+    let costs = file::costs_from(&text, &name, &args.set)?.into_iter();
+    let assumed = costs.filter(|(cost, from)| is_assumed(cost, *from)).map(|(cost, _)| cost);
+    let assumed = assumed.collect();
     let (from, mut notes) = (args.from.read(args.seed)?, Vec::new());
     if let Some(from) = &from {
         let (replaced, left_out) = from.replace(&scenario)?;
@@ -46,7 +61,7 @@ pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
         scenario.duration_ns = scenario.warm_up_ns + (seconds * 1e9) as u64;
         scenario.check().with_context(|| format!("--seconds {seconds} does not fit {name}"))?;
     }
-    Ok(Chosen { name, text, scenario, from, notes })
+    Ok(Chosen { name, text, scenario, from, assumed, notes })
 }
 
 fn read(path: &str) -> anyhow::Result<String> {

@@ -3,7 +3,7 @@
 use super::advice;
 use super::figure::{self, lines};
 use super::results::{Cell, Results};
-use super::table::worth_showing;
+use super::table::{self as one, worth_showing};
 use crate::output::table;
 use rxsteer_sim::compare::Difference;
 use rxsteer_sim::metric::{METRICS, Metric, Subject, Unit, subjects};
@@ -17,6 +17,9 @@ pub(crate) fn all(results: &Results) -> String {
     }
     if let Some(advice) = advice::advice(results) {
         let _ = writeln!(text, "\nadvice       {advice}");
+    }
+    if let Some(assumed) = one::assumed(results) {
+        let _ = writeln!(text, "{:<12} {assumed}", "assumed");
     }
     text
 }
@@ -83,15 +86,16 @@ fn busy(results: &Results) -> String {
 
 fn differences(results: &Results) -> String {
     let title = format!("against {}", results.cells[0].label);
-    let mut table = table::new(&[&title, "figure", "difference", "", "p", "finding"], &[0, 1, 5]);
+    let mut table =
+        table::new(&[&title, "figure", "difference", "", "allowed", "p", "finding"], &[0, 1, 6]);
     for row in findings(results) {
         table.add_row(row);
     }
     lines(&table)
 }
 
-/// One row per policy and headline figure: both values, the difference, the relative difference, its probability, the
-/// finding.
+/// One row per policy and headline figure: both values, the difference, the relative difference, what of it is allowed, its
+/// probability, the finding.
 pub(crate) fn findings(results: &Results) -> Vec<Vec<String>> {
     let row = |it: &Difference| {
         vec![
@@ -99,6 +103,7 @@ pub(crate) fn findings(results: &Results) -> Vec<Vec<String>> {
             figure::name(results.scenario(), it.metric, it.subject),
             figure::difference(it.metric.unit, it.paired.difference, it.paired.interval),
             figure::relative(it.relative()),
+            figure::allowed(it.allowed.factor()),
             figure::probability(it.corrected),
             it.finding().words().to_owned(),
         ]

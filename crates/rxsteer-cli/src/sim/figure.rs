@@ -113,6 +113,11 @@ pub(crate) fn relative(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{} %", number(share)))
 }
 
+/// How far two figures may differ before the difference counts, of the smaller one; see [`rxsteer_sim::compare::Allowed`].
+pub(crate) fn allowed(factor: f64) -> String {
+    format!("{:.1} %", 100.0 * (factor - 1.0))
+}
+
 /// The name of a figure: its metric, and its traffic or CPU if the run has several.
 pub(crate) fn name(scenario: &Scenario, metric: &Metric, of: Subject) -> String {
     match of {

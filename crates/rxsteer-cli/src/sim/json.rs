@@ -2,10 +2,12 @@
 //! scenario, settings and seeds give the same bytes.
 
 use super::from::FromFiles;
-use super::results::{Cell, Results};
+use super::results::{Cell, Results, Varied};
 use super::{advice, choose};
 use rxsteer_sim::compare::{Difference, LEVEL};
 use rxsteer_sim::metric::{METRICS, Subject, subjects};
+use rxsteer_sim::published::{KNOWN_ERRORS, KnownError};
+use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::Summary;
 use rxsteer_sim::{RunResult, Scenario};
 use serde_json::{Map, Value, json};
@@ -26,6 +28,8 @@ pub(crate) fn all(results: &Results) -> Value {
         "interrupted": results.interrupted,
         "unfinished": results.is_unfinished(),
         "cells": results.cells.iter().map(cell).collect::<Value>(),
+        "assumed_costs": results.assumed.iter().map(|cost| cost.key).collect::<Value>(),
+        "sensitivity": sensitivity(results),
         "comparison": comparison(results),
     })
 }
@@ -102,6 +106,37 @@ fn summary(results: &Summary) -> Value {
     })
 }
 
+fn sensitivity(results: &Results) -> Value {
+    if results.varied.is_empty() {
+        return Value::Null;
+    }
+    let change = |change: &Change| {
+        json!({
+            "metric": change.metric.name,
+            "traffic": traffic(results, change.subject),
+            "relative": change.relative,
+        })
+    };
+    let varied = |varied: &Varied| {
+        json!({
+            "cost": varied.cost.key,
+            "unit": varied.cost.unit,
+            "source": varied.cost.source,
+            "value": varied.value,
+            "changes": varied.changes.iter().map(change).collect::<Value>(),
+        })
+    };
+    results.varied.iter().map(varied).collect()
+}
+
+/// The name of the traffic that a figure belongs to, if it belongs to one.
+fn traffic(results: &Results, of: Subject) -> Option<&str> {
+    match of {
+        Subject::Traffic(index) => Some(&results.scenario().traffic[index].name),
+        Subject::Run | Subject::Cpu(_) => None,
+    }
+}
+
 fn comparison(results: &Results) -> Value {
     if results.cells.len() < 2 {
         return Value::Null;
@@ -109,20 +144,21 @@ fn comparison(results: &Results) -> Value {
     json!({
         "baseline": results.cells[0].label,
         "level": LEVEL,
+        "known_errors": KNOWN_ERRORS.iter().map(known_error).collect::<Value>(),
         "differences": results.differences.iter().map(|it| difference(results, it)).collect::<Value>(),
         "advice": advice::advice(results),
     })
 }
 
+fn known_error(known: &KnownError) -> Value {
+    json!({ "metrics": known.metrics, "factor": known.factor, "source": known.source })
+}
+
 fn difference(results: &Results, it: &Difference) -> Value {
-    let traffic = match it.subject {
-        Subject::Traffic(index) => Some(&results.scenario().traffic[index].name),
-        Subject::Run | Subject::Cpu(_) => None,
-    };
     json!({
         "policy": results.cells[it.cell].label,
         "metric": it.metric.name,
-        "traffic": traffic,
+        "traffic": traffic(results, it.subject),
         "pairs": it.paired.count,
         "baseline": it.paired.baseline,
         "difference": it.paired.difference,
@@ -130,6 +166,8 @@ fn difference(results: &Results, it: &Difference) -> Value {
         "relative": it.relative(),
         "p": it.paired.p,
         "p_corrected": it.corrected,
+        "allowed_error": it.allowed.error,
+        "allowed_numbering": it.allowed.numbering,
         "finding": it.finding().words(),
     })
 }

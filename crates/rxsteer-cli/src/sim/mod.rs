@@ -15,6 +15,7 @@ mod policies;
 mod published;
 pub(crate) mod report;
 mod results;
+mod sensitivity;
 mod table;
 mod whole_file;
 
@@ -26,11 +27,13 @@ use anyhow::Context;
 use args::SimArgs;
 use choose::Chosen;
 use policies::Policies;
-use results::{Cell, Results};
+use results::{Cell, Results, Varied};
 use rxsteer_sim::Scenario;
 use rxsteer_sim::compare::compare;
+use rxsteer_sim::renumber::backwards;
 use rxsteer_sim::scenario::EventKind;
 use rxsteer_sim::seeds::{Plan, run_cells};
+use rxsteer_sim::sensitivity::{changes, variants};
 use rxsteer_user::core::Policy;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -57,6 +60,11 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     let csv = args.csv.as_deref().map(|path| WholeFile::beside(path, "--csv")).transpose()?;
     let page = args.report.as_deref().map(report::place).transpose()?;
     let stop = stop_on_interrupt(&[])?;
+    if args.sensitivity && chosen.assumed.is_empty() {
+        output::note(
+            "rxsteer: the scenario sets every cost that is assumed otherwise, so --sensitivity has none to change",
+        );
+    }
     for note in &chosen.notes {
         output::note(&format!("rxsteer: {note}"));
     }
@@ -89,7 +97,8 @@ fn text(results: &Results) -> String {
         _ if results.cells.iter().all(|cell| cell.runs.is_empty()) => {
             "nothing was measured yet: it was interrupted before a warm-up was over\n".to_owned()
         }
-        [cell] => table::one(cell),
+        _ if !results.varied.is_empty() => sensitivity::all(results),
+        [_] => table::one(results),
         _ => compared::all(results),
     };
     format!("{}\n{figures}", table::head(results))
@@ -130,11 +139,31 @@ fn run(
 ) -> anyhow::Result<Results> {
     let seeds = args.seeds();
     let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
-    let bar = progress::runs(cells.len() as u64 * u64::from(seeds), args.json);
-    let scenario_of = |cell: usize, seed: u64| scenario_of(&cells[cell].scenario, seed, args);
-    let runs = run_cells(cells.len(), plan, &scenario_of, &|| bar.inc(1), stop)?;
+    let variants = match args.sensitivity {
+        true => variants(&chosen.scenario, &chosen.assumed),
+        false => Vec::new(),
+    };
+    // What is compared, then the first of it with its CPUs numbered backwards, or with one cost changed at a time.
+    let shown = cells.len();
+    let all = shown + usize::from(shown > 1) + variants.len();
+    let scenario_of = |cell: usize, seed: u64| match cells.get(cell) {
+        Some(cell) => scenario_of(&cell.scenario, seed, args),
+        None if shown > 1 => backwards(&scenario_of(&cells[0].scenario, seed, args)),
+        None => scenario_of(&variants[cell - shown].scenario, seed, args),
+    };
+    let bar = progress::runs(all as u64 * u64::from(seeds), args.json);
+    let mut runs = run_cells(all, plan, &scenario_of, &|| bar.inc(1), stop)?;
     bar.finish_and_clear();
-    let differences = compare(&cells[0].scenario, &runs.cells);
+    let others = runs.cells.split_off(shown);
+    runs.unfinished.truncate(shown);
+    let renumbered = if shown > 1 { others[0].as_slice() } else { &[] };
+    let differences = compare(&cells[0].scenario, &runs.cells, renumbered);
+    let varied = variants.into_iter().zip(&others).map(|(variant, runs_with_it)| Varied {
+        cost: variant.cost,
+        value: variant.value,
+        changes: changes(&cells[0].scenario, &runs.cells[0], runs_with_it),
+    });
+    let varied = varied.collect();
     // Without a finished run, the unfinished ones are shown.
     let none_is_whole = runs.cells.iter().all(Vec::is_empty);
     let shown = if none_is_whole { runs.unfinished } else { runs.cells };
@@ -151,6 +180,8 @@ fn run(
         faults: args.faults,
         differences,
         cells,
+        assumed: chosen.assumed,
+        varied,
         interrupted: runs.stopped,
     })
 }

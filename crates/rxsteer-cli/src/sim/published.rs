@@ -20,7 +20,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Options about what is run and how; they conflict with a published table.
-const ELSE: [&str; 16] = [
+const ELSE: [&str; 17] = [
     "scenario",
     "list",
     "set",
@@ -30,6 +30,7 @@ const ELSE: [&str; 16] = [
     "seeds",
     "threads",
     "compare",
+    "sensitivity",
     "from",
     "from_speed",
     "from_packets",
@@ -47,7 +48,7 @@ const WIDTH: usize = 100;
 pub(crate) struct PublishedArgs {
     /// Simulate the experiment of a published table
     ///
-    /// The report has the figures beside those that were measured, and each row's role: fitted, reproduced (it rests on a figure that the costs were made from) or predicted, if there are such rows; and a null model. E.g. --published rfs.
+    /// The report has the figures beside those that were measured, and each row's role: fitted, reproduced (it rests on a figure that the costs were made from) or predicted, if there are such rows; a null model, and the range over all machines that the fitted rows allow. E.g. --published rfs.
     #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
           conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
     pub(crate) published: Option<Experiment>,
@@ -98,7 +99,7 @@ pub(crate) fn command(args: &PublishedArgs, json: bool) -> anyhow::Result<Option
 
 fn make_fit(experiment: Experiment, out: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let file = out.map(|path| WholeFile::beside(path, "--out")).transpose()?;
-    output::note("rxsteer: fitting takes up to half a minute, that of sparse some minutes");
+    output::note("rxsteer: fitting takes up to half a minute, that of sparse up to ten minutes");
     let fit = fit::make(experiment)?;
     if let Some(file) = file {
         file.finish(fit.to_toml().as_bytes())?;
@@ -134,6 +135,7 @@ fn object(report: &Report) -> Value {
             "error": row.error(),
             "role": row.role.name(),
             "null": row.null,
+            "range": row.range,
         })
     };
     let target = |target: &published::Target| json!({ "what": target.what, "reached": target.reached, "is_met": target.is_met });
@@ -143,6 +145,7 @@ fn object(report: &Report) -> Value {
             "value": constant.value,
             "unit": constant.unit,
             "source": constant.source,
+            "range": constant.range,
         })
     };
     json!({
@@ -154,6 +157,7 @@ fn object(report: &Report) -> Value {
         "rows": report.rows.iter().map(row).collect::<Value>(),
         "mean_absolute_error": report.mean_absolute_error(),
         "null": { "what": report.null, "mean_absolute_error": report.null_error() },
+        "ranges": report.ranges,
         "targets": report.targets.iter().map(target).collect::<Value>(),
         "is_met": report.is_met(),
         "lacks": report.lacks,
@@ -178,7 +182,8 @@ fn text(report: &Report) -> String {
     let unit = if with_target.all(|row| row.unit == "%") { " points" } else { " %" };
     let (own, null) = (report.mean_absolute_error(), report.null_error());
     let _ = writeln!(text, "mean absolute error {own:.1}{unit}; of the null model {null:.1}{unit}");
-    let _ = writeln!(text, "Null model:\n{}", wrapped(report.null));
+    let _ = write!(text, "Null model:\n{}", wrapped(report.null));
+    let _ = writeln!(text, "Ranges:\n{}", wrapped(&report.ranges));
     for target in &report.targets {
         let met = if target.is_met { "met   " } else { "MISSED" };
         let _ = writeln!(text, "{met}  {}: {}", target.what, target.reached);
@@ -193,8 +198,8 @@ fn text(report: &Report) -> String {
 }
 
 fn rows(report: &Report) -> String {
-    let header = ["figure", "published", "simulated", "off by", "null model", ""];
-    let mut table = table::new(&header, &[0, 5]);
+    let header = ["figure", "published", "simulated", "off by", "range", "null model", ""];
+    let mut table = table::new(&header, &[0, 6]);
     for row in &report.rows {
         let points = if row.unit == "%" { "points" } else { "%" };
         table.add_row(vec![
@@ -202,6 +207,7 @@ fn rows(report: &Report) -> String {
             figure(row.published, row.unit),
             figure(row.predicted, row.unit),
             format!("{:+.1} {points}", row.error()),
+            row.range.map_or_else(String::new, |range| range_of(range, row.unit)),
             row.null.map_or_else(String::new, |null| figure(null, row.unit)),
             row.role.name().to_owned(),
         ]);
@@ -220,16 +226,16 @@ fn found(fit: &Fit) -> String {
 }
 
 fn constants(report: &Report) -> String {
-    let mut table = table::new(&["constant", "value", "unit", "source"], &[0, 2, 3]);
+    let mut table = table::new(&["constant", "value", "range", "unit", "source"], &[0, 3, 4]);
     for constant in &report.constants {
-        let value = if constant.value >= 1e4 {
-            grouped(constant.value.round() as u64)
-        } else {
-            constant.value.to_string()
+        let number = |value: f64| {
+            if value >= 1e4 { grouped(value.round() as u64) } else { value.to_string() }
         };
+        let range = constant.range.map(|(a, b)| format!("{} to {}", number(a), number(b)));
+        let (value, range) = (number(constant.value), range.unwrap_or_default());
         let name = constant.name.to_owned();
         let (unit, source) = (constant.unit.to_owned(), constant.source.to_owned());
-        table.add_row(vec![name, value, unit, source]);
+        table.add_row(vec![name, value, range, unit, source]);
     }
     lines(&table)
 }
@@ -242,6 +248,14 @@ fn figure(value: f64, unit: &str) -> String {
         "us" => format!("{} µs", grouped(value.round() as u64)),
         _ => format!("{}{unit}", grouped(value.round() as u64)),
     }
+}
+
+/// A range, with the unit once.
+fn range_of((least, most): (f64, f64), unit: &str) -> String {
+    let most = figure(most, unit);
+    let least = figure(least, unit);
+    let number = least.trim_end_matches(unit).trim_end_matches("µs").trim_end();
+    format!("{number} to {most}")
 }
 
 /// A sentence after a dash, in lines of at most [`WIDTH`].
@@ -283,5 +297,7 @@ mod tests {
         assert_eq!(figure(61.04, "%"), "61.0 %");
         assert_eq!(figure(379.4, "us"), "379 µs");
         assert!(figure(303_000.0, "/s").ends_with("/s"));
+        assert_eq!(range_of((-7.21, 50.04), "%"), "-7.2 to 50.0 %");
+        assert_eq!(range_of((379.4, 409.0), "us"), "379 to 409 µs");
     }
 }

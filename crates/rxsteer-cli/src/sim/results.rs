@@ -3,8 +3,10 @@
 use super::from::FromFiles;
 use crate::Outcome;
 use rxsteer_sim::compare::Difference;
+use rxsteer_sim::costs::Cost;
 use rxsteer_sim::metric::{Metric, Subject};
 use rxsteer_sim::scenario::Interrupts;
+use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::{Summary, summarize};
 use rxsteer_sim::{RunResult, Scenario};
 
@@ -36,7 +38,18 @@ pub(crate) struct Results {
     pub(crate) cells: Vec<Cell>,
     /// Differences from the first cell; empty unless there are several cells.
     pub(crate) differences: Vec<Difference>,
+    /// The costs that nobody measured, as far as is known: not those that a user set.
+    pub(crate) assumed: Vec<&'static Cost>,
+    /// The first cell with one cost changed at a time, by `--sensitivity`.
+    pub(crate) varied: Vec<Varied>,
     pub(crate) interrupted: bool,
+}
+
+/// The first cell's runs with one cost changed.
+pub(crate) struct Varied {
+    pub(crate) cost: &'static Cost,
+    pub(crate) value: f64,
+    pub(crate) changes: Vec<Change>,
 }
 
 impl Cell {

@@ -5,6 +5,7 @@ use super::results::{Cell, Results};
 use crate::output::table::{self, duration};
 use crate::words::plural;
 use rxsteer_sim::RunResult;
+use rxsteer_sim::costs::COSTS;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
 use rxsteer_status::figures::grouped;
 use std::fmt::Write;
@@ -55,10 +56,22 @@ pub(crate) fn head(results: &Results) -> String {
 }
 
 /// One policy in detail.
-pub(crate) fn one(cell: &Cell) -> String {
+pub(crate) fn one(results: &Results) -> String {
+    let cell = &results.cells[0];
     let mut text = format!("{}\n{}\n{}\n", traffic(cell), latency(cell), cpus(cell));
     totals(&mut text, cell);
+    if let Some(assumed) = assumed(results) {
+        let _ = writeln!(text, "{:<12} {assumed}", "assumed");
+    }
     text
+}
+
+/// How many costs nobody measured; `None` without any.
+pub(crate) fn assumed(results: &Results) -> Option<String> {
+    let assumed = results.assumed.len();
+    (assumed > 0).then(|| {
+        format!("{assumed} of {} costs; --sensitivity shows which of them matter here", COSTS.len())
+    })
 }
 
 fn shown(cell: &Cell, name: &str, of: Subject) -> String {

@@ -3,7 +3,7 @@
 use super::results::Results;
 use super::{advice, csv, json, results};
 use crate::Outcome;
-use rxsteer_sim::compare::{Difference, Paired};
+use rxsteer_sim::compare::{Allowed, Difference, Paired};
 use rxsteer_sim::metric::{METRICS, Metric, Subject};
 use rxsteer_sim::scenario::Interrupts;
 use std::io::Write;
@@ -44,7 +44,8 @@ fn difference(cell: usize, metric: &str, share: f64, corrected: f64) -> Differen
         p: corrected,
     };
     let metric = Metric::named(metric).expect("a metric");
-    Difference { cell, metric, subject, paired, corrected }
+    let allowed = Allowed { error: 1.0, numbering: 1.0 };
+    Difference { cell, metric, subject, paired, corrected, allowed }
 }
 
 #[test]
@@ -59,6 +60,14 @@ fn advice_may_be_to_leave_it_alone() {
     assert_eq!(chance, "leave it alone: no policy is significantly better than none here");
     let small = advised(vec![difference(1, goal, 0.005, 0.001)]);
     assert!(small.starts_with("leave it alone") && small.contains("by 1 % or more"), "{small}");
+    let allowed = Allowed { error: 1.1, numbering: 1.1 };
+    let within = advised(vec![Difference { allowed, ..difference(1, goal, 0.2, 0.001) }]);
+    assert_eq!(
+        within,
+        "leave it alone: no policy is significantly better than none beyond what is allowed here"
+    );
+    let beyond = advised(vec![Difference { allowed, ..difference(1, goal, 0.22, 0.001) }]);
+    assert!(beyond.starts_with("rps is better"), "{beyond}");
     let worse = advised(vec![difference(1, goal, -0.3, 0.001)]);
     assert!(worse.starts_with("leave it alone"), "{worse}");
     assert!(advised(Vec::new()).contains("at least two seeds"));
@@ -135,6 +144,55 @@ fn json_and_csv_hold_the_same() {
     let figures = |value: &serde_json::Value| value.as_object().map_or(0, serde_json::Map::len);
     let run = &object["cells"][0]["runs"][0];
     assert!(rows > 9 * figures(&run["run"]), "{rows} rows");
+}
+
+#[test]
+fn sensitivity_varies_what_nobody_measured() {
+    let line =
+        ["router-one-queue", "--seconds", "0.005", "--sensitivity", "--set", "costs.receive=150"];
+    let results = results(&line);
+    assert_eq!(results.seeds, 3);
+    let costs: Vec<&str> = results.varied.iter().map(|varied| varied.cost.key).collect();
+    // `receive` is the user's, though it has the value of the default; `steer` was measured.
+    assert!(costs.len() == 2 * 12 && !costs.contains(&"receive") && !costs.contains(&"steer"));
+    let object = json::all(&results);
+    assert_eq!(object["assumed_costs"].as_array().map(Vec::len), Some(12));
+    let varied = object["sensitivity"].as_array().expect("a list");
+    let change = |cost: &str, value: f64, metric: &str| {
+        let varied = varied.iter().find(|it| it["cost"] == cost && it["value"] == value);
+        let changes = varied.and_then(|it| it["changes"].as_array()).expect("changes");
+        changes.iter().find(|it| it["metric"] == metric).and_then(|it| it["relative"].as_f64())
+    };
+    assert!(change("protocol", 300.0, "cpu_per_packet_ns").is_some_and(|by| by < -0.1));
+    assert!(change("protocol", 1200.0, "cpu_per_packet_ns").is_some_and(|by| by > 0.1));
+    // No thread runs here.
+    assert_eq!(change("thread_wake", 1600.0, "cpu_per_packet_ns"), Some(0.0));
+    let text = super::sensitivity::all(&results);
+    assert!(text.contains("protocol") && text.contains("By less: "), "{text}");
+    assert_eq!(json::all(&compared())["sensitivity"], serde_json::Value::Null);
+}
+
+#[test]
+fn comparison_says_what_it_allows() {
+    let object = json::all(&compared());
+    let known = object["comparison"]["known_errors"].as_array().expect("a list");
+    let factor = |metric: &str| {
+        let of = known
+            .iter()
+            .find(|it| it["metrics"].as_array().is_some_and(|m| m.contains(&metric.into())));
+        of.and_then(|it| it["factor"].as_f64()).unwrap_or(1.0)
+    };
+    let differences = object["comparison"]["differences"].as_array().expect("a list");
+    let mut numbering = Vec::new();
+    for it in differences {
+        let metric = it["metric"].as_str().expect("a name");
+        assert_eq!(it["allowed_error"].as_f64(), Some(factor(metric)), "{it}");
+        numbering.extend(it["allowed_numbering"].as_f64());
+    }
+    assert_eq!(numbering.len(), differences.len());
+    assert!(numbering.iter().all(|factor| (1.0..2.0).contains(factor)), "{numbering:?}");
+    // The interrupts go to CPU 0, and backwards to the last one; chance differs then.
+    assert!(numbering.iter().any(|factor| *factor > 1.0), "{numbering:?}");
 }
 
 #[test]

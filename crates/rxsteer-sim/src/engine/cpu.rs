@@ -191,6 +191,23 @@ impl CpuState {
         self.ns_per_cost[usize::from(sibling_works)]
     }
 
+    /// Adds to `cost` what it takes to put a packet onto the present poll's list for `target`, if that is another one of
+    /// `cpus` CPUs.
+    pub(crate) fn add_to_list(&mut self, target: u16, cpus: usize, costs: &Costs, cost: &mut Cost) {
+        if target == self.id {
+            return;
+        }
+        cost.receiving += costs.hand_off;
+        if self.lists.is_empty() {
+            self.lists.resize(cpus, u64::MAX);
+        }
+        let list = &mut self.lists[usize::from(target)];
+        if *list != self.poll {
+            *list = self.poll;
+            cost.receiving += costs.splice;
+        }
+    }
+
     pub(crate) fn is_working(&self) -> bool {
         matches!(self.state, State::Working(_))
     }

@@ -206,7 +206,10 @@ impl World<'_> {
             && backlog.waiting == 0
             && backlog.in_work == 0
             && self.cpus[index].items.is_empty();
-        let most = if at_once { 1 } else { self.cpus[index].left as usize };
+        if at_once {
+            return self.poll_at_once(cpu, queue, producer);
+        }
+        let most = self.cpus[index].left as usize;
         let time_ns = self.now.saturating_add_signed(self.clock_offset);
         let first = self.cpus[index].items.len();
         let mut items = std::mem::take(&mut self.cpus[index].items);
@@ -239,29 +242,50 @@ impl World<'_> {
                 continue;
             }
             item.target = verdict.cpu().get();
-            if item.target != cpu {
-                cost.receiving += costs.hand_off;
-                if state.lists.is_empty() {
-                    state.lists.resize(self.server.len(), u64::MAX);
-                }
-                let list = &mut state.lists[usize::from(item.target)];
-                if *list != state.poll {
-                    *list = state.poll;
-                    cost.receiving += costs.splice;
-                }
-            }
+            state.add_to_list(item.target, self.server.len(), costs, &mut cost);
         }
         // A refused packet is dropped at once.
         if is_refused {
             self.drop_refused(&mut items, first);
         }
-        if at_once && let Some(item) = items.pop_if(|item| item.target == cpu) {
-            self.backlogs.of_cpu[index].waiting -= 1;
-            self.begins(cpu, &item.packet);
-            cost.protocol = self.protocol(cpu, &item.packet);
-            self.cpus[index].inline = Some(item.packet);
-        }
         self.cpus[index].items = items;
+        Some(cost)
+    }
+
+    /// Takes one frame off the queue's ring, and begins to process it in this poll, unless it goes to another CPU.
+    fn poll_at_once(&mut self, cpu: u16, queue: u32, producer: u16) -> Option<Cost> {
+        let index = usize::from(cpu);
+        let packet = self.queues[queue as usize].ring.pop_front()?;
+        let packet = Packet { producer, cpu, ..packet };
+        let hash = self.flows[packet.flow as usize].hash;
+        let time_ns = self.now.saturating_add_signed(self.clock_offset);
+        let arrival = Arrival { time_ns, hash, rx_queue: producer, rule: 0 };
+        let mut verdict = [Verdict::default()];
+        let mut seen = Seen { backlogs: &mut self.backlogs, producer };
+        let steering = &mut self.steerings[usize::from(producer)];
+        let decided = steering.decide(&[arrival], &mut seen, &mut verdict);
+        debug_assert_eq!(decided, 1, "no backlog here refuses with wait");
+        let [verdict] = verdict;
+
+        let costs = &self.scenario.costs;
+        let mut cost = Cost { receiving: costs.receive, ..Cost::default() };
+        let state = &mut self.cpus[index];
+        state.left -= 1;
+        if let Some(reason) = verdict.drop_reason() {
+            self.account.drops.add(reason, 1);
+            self.lost(&packet);
+            return Some(cost);
+        }
+        let target = verdict.cpu().get();
+        if target == cpu {
+            self.backlogs.of_cpu[index].waiting -= 1;
+            self.begins(cpu, &packet);
+            cost.protocol = self.protocol(cpu, &packet);
+            self.cpus[index].inline = Some(packet);
+        } else {
+            state.add_to_list(target, self.server.len(), costs, &mut cost);
+            state.items.push(Item { packet, target });
+        }
         Some(cost)
     }
 

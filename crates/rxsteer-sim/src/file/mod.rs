@@ -29,6 +29,7 @@ pub use fields::Keys;
 
 use crate::Scenario;
 use crate::check::Problem;
+use crate::costs::{COSTS, Cost};
 use fields::{Fields, Item};
 use tree::{Document, Node};
 
@@ -85,6 +86,43 @@ pub fn read(text: &str, name: &str, sets: &[(String, String)]) -> Result<Scenari
     let scenario = scenario(&document)?;
     scenario.check().map_err(|problem| impossible(&document, problem))?;
     Ok(scenario)
+}
+
+/// Where the value of a cost comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostFrom {
+    /// The file leaves it to the default.
+    Default,
+    /// The file sets it.
+    File,
+    /// A value in place of the file's.
+    Set,
+}
+
+/// All costs with their origins. The arguments are those of [`read`].
+///
+/// # Errors
+/// As [`read`], where the text is not TOML or a path of `sets` is not there.
+pub fn costs_from(
+    text: &str,
+    name: &str,
+    sets: &[(String, String)],
+) -> Result<Vec<(&'static Cost, CostFrom)>, FileError> {
+    let mut document = Document::parse(text, name)?;
+    for (path, value) in sets {
+        set::apply(&mut document, path, value)?;
+    }
+    let costs = document.root.step("costs");
+    let set = costs.and_then(|costs| match &costs.step("set")?.value {
+        tree::Value::Text(name) => document.root.step("cost_set")?.step(name),
+        _ => None,
+    });
+    let of = |cost: &Cost| match [set, costs].iter().flatten().find_map(|it| it.step(cost.key)) {
+        None => CostFrom::Default,
+        Some(node) if matches!(node.origin, tree::Origin::Line(_)) => CostFrom::File,
+        Some(_) => CostFrom::Set,
+    };
+    Ok(COSTS.iter().map(|cost| (cost, of(cost))).collect())
 }
 
 fn scenario(document: &Document) -> Result<Scenario, FileError> {

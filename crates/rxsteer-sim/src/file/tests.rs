@@ -328,3 +328,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn origins_of_costs_are_the_default_the_file_or_a_set() {
+    let text = format!(
+        "{SMALL}[costs]\nreceive = 10\nset = \"slow\"\n[cost_set.slow]\nsplice = 20\n[cost_set.other]\nwoken = 30\n"
+    );
+    let sets = [("costs.protocol".to_owned(), "40".to_owned())];
+    let costs = costs_from(&text, "x.toml", &sets).unwrap();
+    assert_eq!(costs.len(), COSTS.len());
+    for (cost, from) in costs {
+        let expected = match cost.key {
+            "receive" | "splice" => CostFrom::File,
+            "protocol" => CostFrom::Set,
+            _ => CostFrom::Default,
+        };
+        assert_eq!(from, expected, "{}", cost.key);
+    }
+    let assumed = COSTS.iter().filter(|cost| cost.is_assumed()).count();
+    assert_eq!((assumed, COSTS.len()), (13, 17), "docs/sim.md names these numbers");
+}

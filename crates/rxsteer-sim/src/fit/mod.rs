@@ -66,11 +66,43 @@ pub struct Part {
     pub least: f64,
     /// The number of runs of the search.
     pub runs: u32,
+    /// What the objective would be by chance alone: of the found machine against as many runs of itself as were
+    /// published. Only for fits to single runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chance: Option<f64>,
     /// The values that were found, by name with unit.
+    pub value: BTreeMap<String, f64>,
+    /// The ends of searches from other starts, the best first. Only for fits from many starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other: Vec<End>,
+}
+
+/// The end of a search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct End {
+    /// The objective there.
+    pub least: f64,
+    /// The values there, by name with unit.
     pub value: BTreeMap<String, f64>,
 }
 
+impl End {
+    /// The value with this name; NaN if there is none.
+    #[must_use]
+    pub fn value(&self, name: &str) -> f64 {
+        self.value.get(name).copied().unwrap_or(f64::NAN)
+    }
+}
+
 impl Part {
+    /// The other ends that the published runs can't tell from the best one: their objective is no farther above the least
+    /// than chance makes it.
+    pub fn alike(&self) -> impl Iterator<Item = &End> {
+        let most = self.least + self.chance.unwrap_or(0.0);
+        self.other.iter().filter(move |end| end.least <= most)
+    }
+
     /// The value with this name; NaN if there is none. No machine runs with NaN.
     #[must_use]
     pub fn value(&self, name: &str) -> f64 {
@@ -93,7 +125,7 @@ impl Fit {
     }
 }
 
-/// Makes the fit, which takes some seconds on one core.
+/// Makes the fit, which takes some seconds on one core, for sparse some minutes.
 ///
 /// # Errors
 /// [`FitError::Machine`].
@@ -168,7 +200,9 @@ impl Search<'_> {
             objective: self.objective.to_owned(),
             least: format!("{:.3e}", found.objective).parse().unwrap_or(found.objective),
             runs: found.evaluations,
+            chance: None,
             value: names.zip(found.values).collect(),
+            other: Vec::new(),
         })
     }
 }

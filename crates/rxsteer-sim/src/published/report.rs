@@ -27,6 +27,8 @@ pub struct Report {
     pub constants: Vec<Constant>,
     /// The null model of the rows with a target, in one sentence: arithmetic without a simulator.
     pub null: &'static str,
+    /// The machines over which the figures have their ranges, in one sentence.
+    pub ranges: String,
 }
 
 /// One published figure.
@@ -44,6 +46,8 @@ pub struct Row {
     pub role: Role,
     /// The value by the report's null model; each row with a target has one.
     pub null: Option<f64>,
+    /// The least and the highest simulated value over all machines that the fitted rows allow.
+    pub range: Option<(f64, f64)>,
 }
 
 /// The role of a row.
@@ -90,13 +94,26 @@ impl Row {
         predicted: f64,
         role: Role,
     ) -> Row {
-        Row { what: what.into(), unit, published, predicted, role, null: None }
+        Row { what: what.into(), unit, published, predicted, role, null: None, range: None }
     }
 
     /// The same row with the value of the null model.
     #[must_use]
     pub fn beside_null(self, null: f64) -> Row {
         Row { null: Some(null), ..self }
+    }
+
+    /// The same rows with the ranges of their figures, over these rows and those of other machines.
+    #[must_use]
+    pub fn with_ranges(rows: Vec<Row>, others: &[Vec<Row>]) -> Vec<Row> {
+        let with_range = |(index, row): (usize, Row)| {
+            let figures = others.iter().map(|other| other[index].predicted);
+            let range = figures.fold((row.predicted, row.predicted), |(least, most), figure| {
+                (figure.min(least), figure.max(most))
+            });
+            Row { range: Some(range), ..row }
+        };
+        rows.into_iter().enumerate().map(with_range).collect()
     }
 
     /// The error of the prediction: in percentage points if the figure itself is a percentage, otherwise in per
@@ -190,6 +207,19 @@ mod tests {
         assert!(!target.is_met && target.reached.contains("+16.0"), "{target:?}");
         assert!(Target::within("rates", &rows[..1], "/s", 15.0).is_met);
         assert!(!Target::within("nothing predicted", &[], "/s", 15.0).is_met);
+    }
+
+    #[test]
+    fn ranges_are_over_all_machines() {
+        let rows = |a, b| {
+            let row = |figure| Row::new("x", "%", 50.0, figure, Role::Reproduced);
+            vec![row(a), row(b)]
+        };
+        let ranges = |others: &[Vec<Row>]| -> Vec<_> {
+            Row::with_ranges(rows(1.0, 5.0), others).iter().filter_map(|row| row.range).collect()
+        };
+        assert_eq!(ranges(&[rows(3.0, 4.0), rows(-2.0, 4.5)]), [(-2.0, 3.0), (4.0, 5.0)]);
+        assert_eq!(ranges(&[]), [(1.0, 1.0), (5.0, 5.0)]);
     }
 
     #[test]

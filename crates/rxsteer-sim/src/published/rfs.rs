@@ -29,25 +29,14 @@ const POLICIES: [(&str, Policy, Role); 3] = [
     ("RFS", Policy::Rfs, Role::Reproduced),
 ];
 
-pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
-    let mut rows = Vec::new();
-    let netperf = &fit.part["netperf"];
-    let values = Values::netperf(netperf.value("request_ns"), netperf.value("service_ns"));
-    let published =
-        [fitted::RFS_NETPERF, predicted::RFS_NETPERF_WITH_RPS, predicted::RFS_NETPERF_WITH_RFS];
-    test("netperf", &server::RFS_NETPERF, values, published, &mut rows, stop)?;
+const RANGES: &str = "over the receiving shares of single cards of rps-slides.";
 
-    let rpc = &fit.part["rpc"];
-    let values = Values {
-        request_ns: rpc.value("request_ns"),
-        service_ns: rpc.value("service_ns"),
-        pause_ns: rpc.value("pause_ns"),
-        frames: rpc.value("frames"),
-    };
-    let published = [fitted::RFS_RPC, predicted::RFS_RPC_WITH_RPS, predicted::RFS_RPC_WITH_RFS];
-    let all = test("RPC test", &server::RFS_RPC, values, published, &mut rows, stop)?;
-    let mut targets = vec![Target::within("tps within 15 %", &rows, "/s", 15.0)];
-    latency(&all, &mut rows, &mut targets);
+pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
+    let all = RECEIVING_SHARE_BY_SLIDES.values().map(|share| rows(&fit, share, stop));
+    let mut all = all.collect::<Result<Vec<_>, FitError>>()?;
+    let (assumed, targets) = all.remove(0);
+    let others: Vec<Vec<Row>> = all.into_iter().map(|(rows, _)| rows).collect();
+    let rows = Row::with_ranges(assumed, &others);
     let mut constants = vec![RECEIVING_SHARE_BY_SLIDES];
     constants.extend(server::CONSTANTS);
     Ok(Report {
@@ -61,7 +50,36 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
         fit,
         constants,
         null: NULL,
+        ranges: RANGES.to_owned(),
     })
+}
+
+/// The rows and targets with this receiving share.
+fn rows(
+    fit: &Fit,
+    receiving_share: f64,
+    stop: &AtomicBool,
+) -> Result<(Vec<Row>, Vec<Target>), FitError> {
+    let with_share = |server: Server| Server { receiving_share, ..server };
+    let mut rows = Vec::new();
+    let netperf = &fit.part["netperf"];
+    let values = Values::netperf(netperf.value("request_ns"), netperf.value("service_ns"));
+    let published =
+        [fitted::RFS_NETPERF, predicted::RFS_NETPERF_WITH_RPS, predicted::RFS_NETPERF_WITH_RFS];
+    test("netperf", &with_share(server::RFS_NETPERF), values, published, &mut rows, stop)?;
+
+    let rpc = &fit.part["rpc"];
+    let values = Values {
+        request_ns: rpc.value("request_ns"),
+        service_ns: rpc.value("service_ns"),
+        pause_ns: rpc.value("pause_ns"),
+        frames: rpc.value("frames"),
+    };
+    let published = [fitted::RFS_RPC, predicted::RFS_RPC_WITH_RPS, predicted::RFS_RPC_WITH_RFS];
+    let all = test("RPC test", &with_share(server::RFS_RPC), values, published, &mut rows, stop)?;
+    let mut targets = vec![Target::within("tps within 15 %", &rows, "/s", 15.0)];
+    latency(&all, &mut rows, &mut targets);
+    Ok((rows, targets))
 }
 
 /// Runs a test under all policies, and adds its rates to the rows.

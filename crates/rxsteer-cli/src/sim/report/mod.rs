@@ -85,7 +85,7 @@ fn tables(body: &mut String, results: &Results) {
     html::table(body, "Figures", &header, &compared::figures(results));
     if !results.differences.is_empty() {
         let first = format!("against {}", results.cells[0].label);
-        let header = [&first, "figure", "difference", "", "p", "finding"];
+        let header = [&first, "figure", "difference", "", "allowed", "p", "finding"];
         html::table(body, "Differences", &header, &compared::findings(results));
         let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(&advice::legend(results)));
     }

@@ -46,13 +46,19 @@ const MODERATION: Constant =
 const WIRE: Constant = Constant::new("wire, one way", 5_000.0, "ns", "assumed: a cable");
 
 /// The packet rate that is sent: 4.8 Mpps / (0.60 * 1.43), from predicted figures. It determines the scale of all
-/// rates, and by the fit of `packet_ns` also the gain.
+/// rates, and by the fit of `packet_ns` also the gain. At least what was forwarded was sent, and at most what two cards
+/// carry.
 pub const SENT_PPS: Constant = Constant::new(
     "packets sent per second",
     5.6e6,
     "",
-    "from predicted figures, 4.8 Mpps / (0.60 * 1.43): hand-off-patch does not say what was sent",
-);
+    "from predicted figures, 4.8 Mpps / (0.60 * 1.43), since hand-off-patch does not say it; from 4.8 Mpps to the rate of \
+     both cards",
+)
+.with_range(4.8e6, 29.76e6);
+
+/// The parts of the fit: what [`SENT_PPS`] is, and both ends of its range.
+pub const PARTS: [&str; 3] = ["inline", "inline-least-sent", "inline-most-sent"];
 
 /// The speed of each of two busy SMT siblings, where siblings are tried.
 pub const SMT_SPEED: Constant =

@@ -22,6 +22,9 @@ pub struct Constant {
     pub unit: &'static str,
     /// The source; `assumed` without one.
     pub source: &'static str,
+    /// The least and the highest value that the publications allow. Only for a constant from predicted figures, which
+    /// reports vary.
+    pub range: Option<(f64, f64)>,
 }
 
 impl Constant {
@@ -31,7 +34,18 @@ impl Constant {
         unit: &'static str,
         source: &'static str,
     ) -> Constant {
-        Constant { name, value, unit, source }
+        Constant { name, value, unit, source, range: None }
+    }
+
+    /// A constant from predicted figures, which allow a range.
+    const fn with_range(self, least: f64, most: f64) -> Constant {
+        Constant { range: Some((least, most)), ..self }
+    }
+
+    /// The value, then the ends of its range, if it has one.
+    pub fn values(&self) -> impl Iterator<Item = f64> {
+        let ends = self.range.into_iter().flat_map(|(least, most)| [least, most]);
+        std::iter::once(self.value).chain(ends)
     }
 }
 
