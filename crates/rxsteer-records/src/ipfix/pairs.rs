@@ -1,0 +1,83 @@
+//! The two directions of a connection, whose records come one after the other.
+
+use super::fields::{Half, Records};
+use rxsteer_core::FlowKey;
+use rxsteer_flows::FlowMask;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How long a direction waits for the other one: flows that end together are found by the same look at all flows, or by
+/// two looks one after the other, and there is one each second.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// The most records that wait, about 20 MB. Of a capture that ends, the records of all flows come at once.
+const MOST: usize = 1 << 16;
+
+/// Directions that wait for the other one.
+#[derive(Default)]
+pub(super) struct Pairs {
+    waiting: HashMap<FlowKey, Waiting>,
+    /// Every record of the last [`WAIT`], in the order in which they came. Some do not wait any more.
+    order: VecDeque<(Instant, FlowKey, u64)>,
+    /// The records so far.
+    count: u64,
+}
+
+struct Waiting {
+    number: u64,
+    half: Half,
+}
+
+/// Whether the fields of `mask` are the same of both ends, so that the key of a reply is the key reversed.
+pub(super) fn have_reverse(mask: &FlowMask) -> bool {
+    let both = |version| {
+        let [src, dst] = [mask.src_prefix(version), mask.dst_prefix(version)];
+        src == dst && src > 0
+    };
+    both(4) && both(6) && mask.has_src_port() == mask.has_dst_port()
+}
+
+impl Pairs {
+    /// Takes a record of a flow with this key, which no anonymization changed. Returns what goes out now.
+    pub(super) fn take(&mut self, key: FlowKey, half: Half) -> Option<Records> {
+        let reversed = key.reversed();
+        // A host that talks to itself on one port, or without ports, has one direction.
+        if reversed == key {
+            return Some(Records::One(half));
+        }
+        if let Some(other) = self.waiting.remove(&reversed) {
+            return Some(Records::both(other.half, half));
+        }
+        self.count += 1;
+        let number = self.count;
+        self.order.push_back((Instant::now(), key, number));
+        let before = self.waiting.insert(key, Waiting { number, half })?;
+        Some(Records::One(before.half))
+    }
+
+    /// The next record that waited long enough, or makes room for others.
+    pub(super) fn take_old(&mut self) -> Option<Half> {
+        self.take_while(|begun, length| length >= MOST || begun.elapsed() >= WAIT)
+    }
+
+    /// The next record.
+    pub(super) fn take_any(&mut self) -> Option<Half> {
+        self.take_while(|_, _| true)
+    }
+
+    fn take_while(&mut self, is_over: impl Fn(Instant, usize) -> bool) -> Option<Half> {
+        loop {
+            let &(begun, key, number) = self.order.front()?;
+            if !is_over(begun, self.order.len()) {
+                return None;
+            }
+            self.order.pop_front();
+            if let Entry::Occupied(entry) = self.waiting.entry(key)
+                && entry.get().number == number
+            {
+                return Some(entry.remove().half);
+            }
+        }
+    }
+}
