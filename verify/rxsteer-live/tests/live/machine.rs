@@ -85,10 +85,8 @@ fn prepared(namespace: &Namespace, interface: &str, record: &mut Record) -> (boo
 /// Words of the reason for which `run` must refuse here, if it must.
 fn must_refuse(policy: &str) -> Option<String> {
     let everywhere = std::env::var("RXSTEER_REFUSED").ok();
-    let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
-    let tracepoint = b"btf_trace_sock_recv_length";
-    let has_rfs = || types.windows(tracepoint.len()).any(|name| name == tracepoint);
-    everywhere.or_else(|| (policy.contains("rfs") && !has_rfs()).then(|| "rfs".to_owned()))
+    let lacks_rfs = || policy.contains("rfs") && !super::has_rfs();
+    everywhere.or_else(|| lacks_rfs().then(|| "rfs".to_owned()))
 }
 
 /// Asserts that `run` refuses, as `check` reports, and that nothing is attached.

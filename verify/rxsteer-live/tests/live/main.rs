@@ -72,6 +72,23 @@ fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'stati
     Some(alone())
 }
 
+/// Whether this kernel has the tracepoint by which rfs follows applications (Linux 6.3 and newer).
+fn has_rfs() -> bool {
+    let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let tracepoint = b"btf_trace_sock_recv_length";
+    types.windows(tracepoint.len()).any(|name| name == tracepoint)
+}
+
+/// As [`ready`], for a test that takes rfs and two CPUs.
+fn ready_for_rfs(test: &str) -> Option<MutexGuard<'static, ()>> {
+    let alone = ready(test, &[], 2)?;
+    if !has_rfs() {
+        skipped(&format!("live::{test}"), "this kernel lacks the tracepoint that rfs takes");
+        return None;
+    }
+    Some(alone)
+}
+
 /// The answer of a running rxsteer to a command.
 fn ask(command: &[&str]) -> String {
     let output = std::process::Command::new(rxsteer().unwrap()).args(command).output().unwrap();

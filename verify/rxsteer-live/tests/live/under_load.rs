@@ -271,6 +271,20 @@ fn programs_run_or_are_refused_without_the_jit() {
         skipped(&format!("live::{test}"), &why);
         return;
     }
-    is_sound(with_load(LinkOptions::default(), |run| run.goes_on()));
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    match Steering::start(testbed.receiver(), &["in0", "--policy", "rps", "--cpus", "0-1"]) {
+        Ok(steering) => {
+            steering.totals().unwrap();
+            drop(testbed);
+            is_sound(with_load(LinkOptions::default(), |run| run.goes_on()));
+        }
+        // Before Linux 6.4 callbacks take the JIT.
+        Err(why) => {
+            let why = why.to_string();
+            let is_reason = why.contains("non-JITed") && why.contains("nothing is attached");
+            assert!(is_reason, "{why}");
+            assert_eq!(super::program_on(testbed.receiver(), "in0"), None);
+        }
+    }
     drop(off);
 }
