@@ -47,10 +47,12 @@ fn compile(program: &str) {
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
     let kernel = format!("-I{}", kernel());
+    // BTF has the names of sources, and the same commit is to give the same bytes wherever it is built.
+    let here = format!("-ffile-prefix-map={}=rxsteer-lab", folder("CARGO_MANIFEST_DIR").display());
     let always = ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"];
     let made = libbpf_cargo::SkeletonBuilder::new()
         .source(&source)
-        .clang_args(always.into_iter().chain([&*include, &kernel]))
+        .clang_args(always.into_iter().chain([&*include, &kernel, &here]))
         .obj(folder("OUT_DIR").join(format!("{program}.o")))
         .build();
     if let Err(error) = made {

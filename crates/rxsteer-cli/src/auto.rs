@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// Steer an interface in the best way, measured before and after
 ///
 /// First it measures whether a CPU is short of time; without need it changes nothing. Then it tries native XDP (rxsteer run),
-/// and where that can't run or is worse, the kernel's own RPS and RFS. What is worse is set back. It steers until it ends; the
+/// and where that can't run or is not better, the kernel's own RPS and RFS. What is worse is set back. It steers until it ends; the
 /// interface is as before then.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \

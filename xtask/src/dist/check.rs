@@ -1,7 +1,7 @@
 //! Whether what `cargo xtask dist` made works where nothing else of this machine is: live tests run with the program of
 //! each package, in a root of its own.
 
-use super::{service, text};
+use super::{contents, service, text};
 use crate::{Outcome, shell};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
@@ -22,7 +22,8 @@ const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
 /// A check; the inner error is why it can't be done here.
 type Check = fn() -> Result<Result<(), String>>;
 
-const CHECKS: [(&str, Check); 6] = [
+const CHECKS: [(&str, Check); 7] = [
+    ("contents", contents::check),
     ("static", fixed),
     ("deb", deb),
     ("rpm", rpm),
@@ -76,7 +77,7 @@ pub(super) fn made(ending: &str) -> Result<PathBuf, String> {
 }
 
 /// A new folder below `target/dist-check`.
-fn new_folder(name: &str) -> Result<PathBuf> {
+pub(super) fn new_folder(name: &str) -> Result<PathBuf> {
     let folder = shell::target_dir("dist-check").join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)

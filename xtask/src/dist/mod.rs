@@ -2,9 +2,10 @@
 //! checksums.
 //!
 //! `mod.rs` makes them, `musl.rs` builds the static program. With --check `check.rs` installs, runs and removes each in a
-//! fresh root, and `service.rs` does so below systemd in a virtual machine.
+//! fresh root, and `service.rs` does so below systemd in a virtual machine; `contents.rs` looks at what is in each.
 
 mod check;
+mod contents;
 mod musl;
 mod service;
 
@@ -30,7 +31,7 @@ pub(crate) struct Options {
     /// Install, run and remove each in a fresh root; takes root, debootstrap, rpm, podman, QEMU
     #[arg(long)]
     check: bool,
-    /// Make nothing, and check only these: static, deb, rpm, container, kubernetes, service
+    /// Make nothing, and check only these: contents, static, deb, rpm, container, kubernetes, service
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with_all = ["no_build", "check"])]
     check_only: Vec<String>,
 }
@@ -60,6 +61,7 @@ fn make(options: &Options) -> Result<Outcome> {
     let home = std::env::var("CARGO_HOME")
         .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
     let maps = [
+        std_sources()?,
         format!("{}=rxsteer", shell::root().display()),
         format!("{home}=cargo"),
         format!("{}=build", build.display()),
@@ -107,6 +109,16 @@ fn make(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+/// Where the component rust-src is installed, the standard library's sources have a name below this user's home. Without
+/// it they have this one.
+fn std_sources() -> Result<String> {
+    let sysroot = text(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let version = text(Command::new("rustc").arg("-vV"))?;
+    let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "));
+    let commit = commit.context("rustc -vV has no line commit-hash")?;
+    Ok(format!("{}/lib/rustlib/src/rust=/rustc/{commit}", sysroot.trim()))
+}
+
 /// How names of files begin that are for this kind of machine.
 fn name() -> String {
     format!("rxsteer-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
@@ -134,7 +146,7 @@ fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> 
     let name = name();
     let folder = files.join(&name);
     let root = shell::root();
-    let copies: [(PathBuf, &str); 8] = [
+    let copies: [(PathBuf, &str); 10] = [
         (program.to_owned(), "bin/rxsteer"),
         (files.join("rxsteer.bash"), "share/bash-completion/completions/rxsteer"),
         (files.join("rxsteer.zsh"), "share/zsh/site-functions/_rxsteer"),
@@ -143,6 +155,8 @@ fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> 
         (root.join("packaging/systemd/rxsteer.service"), "lib/systemd/system/rxsteer.service"),
         (root.join("packaging/systemd/rxsteer@.service"), "lib/systemd/system/rxsteer@.service"),
         (root.join("README.md"), "share/doc/rxsteer/README.md"),
+        (root.join("LICENSE-MIT"), "share/doc/rxsteer/LICENSE-MIT"),
+        (root.join("LICENSE-APACHE"), "share/doc/rxsteer/LICENSE-APACHE"),
     ];
     let pages = fs::read_dir(files.join("man"))?.collect::<Result<Vec<_>, _>>()?;
     let pages = pages.iter().map(|page| {

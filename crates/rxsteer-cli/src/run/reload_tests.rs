@@ -79,6 +79,49 @@ fn reload_is_refused_as_a_whole() {
     assert!(instance.path.applied().is_empty() && instance.settings == before);
 }
 
+/// Each setting that is fixed for the run is refused by its name, with everything else in the file.
+#[test]
+fn records_and_events_stay_as_they_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rxsteer.toml");
+    let (flows, events) = (dir.path().join("flows.csv"), dir.path().join("events.jsonl"));
+    let begin = format!("flows = '{}'\nflow-idle-timeout = '10s'\n", flows.display());
+    let (mut instance, reload) = started(&file, &[], &format!("policy = 'rps'\n{begin}"));
+    let before = instance.settings.clone();
+    for (key, value) in [
+        ("ipfix", "192.0.2.1:4739"),
+        ("flows-rotate", "1h"),
+        ("flows-rotate-size", "1MiB"),
+        ("flow-active-timeout", "1h"),
+        ("anonymize", "24/48"),
+        ("events", &events.display().to_string()),
+        ("listen", "127.0.0.1:9817"),
+    ] {
+        let text = format!("policy = 'rfs'\n{begin}{key} = '{value}'\n");
+        std::fs::write(&file, text).unwrap();
+        let said = instance.reload(&reload).text;
+        let part = format!("all settings stay: {key} can't change while rxsteer runs");
+        assert!(said.contains(&part), "{key}: {said}");
+    }
+    let others = [
+        ("flows", begin.replace("flows.csv", "other.csv")),
+        ("flow-idle-timeout", begin.replace("10s", "11s")),
+        ("flow-idle-timeout", begin.lines().next().unwrap_or_default().to_owned()),
+    ];
+    for (key, text) in others {
+        std::fs::write(&file, format!("policy = 'rfs'\n{text}\n")).unwrap();
+        let said = instance.reload(&reload).text;
+        let part = format!("all settings stay: {key} can't change while rxsteer runs");
+        assert!(said.contains(&part), "{key}: {said}");
+    }
+    assert!(instance.path.applied().is_empty() && instance.settings == before);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no output was begun");
+    // The same of records, and another policy.
+    std::fs::write(&file, format!("policy = 'rfs'\n{begin}")).unwrap();
+    let said = instance.reload(&reload).text;
+    assert!(said.contains("is reloaded: policy=rfs (was rps)"), "{said}");
+}
+
 #[test]
 fn without_a_file_nothing_is_reloaded() {
     let args = Cli::try_parse_from(["rxsteer", "a"]).unwrap().run;
