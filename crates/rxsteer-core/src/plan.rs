@@ -263,19 +263,6 @@ impl Plan {
             None => self.rules.place(packet, &self.sparse, producer),
         }
     }
-
-    /// The CPU to which this plan sent a packet's flow, if its rules keep no flow table. It counts nothing: the present
-    /// plan, which shares the counts, counts the packet.
-    pub(crate) fn former_cpu(&self, packet: &Arrival) -> CpuId {
-        let rules = &self.rules;
-        debug_assert!(!rules.remember_flows(), "the flow table has the CPU");
-        let target = match &rules.rule {
-            Rule::Bound(bindings) => Some(rules.bound(bindings, packet)),
-            Rule::Rps(maps) => maps.map(packet).map(by_hash(packet)),
-            Rule::None | Rule::Sparse(..) => None,
-        };
-        target.unwrap_or_else(|| rules.local(packet)).cpu
-    }
 }
 
 /// Whether a CPU can be used now.

@@ -33,8 +33,9 @@
 
 use crate::backlogs::{Arrival, Backlogs};
 use crate::cpu::{CpuId, CpuSet};
+use crate::maps::by_hash;
 use crate::order::{DevFlow, FlowTables, row, unset};
-use crate::plan::Plan;
+use crate::plan::{Plan, Rule};
 use crate::slot::hash_32;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -194,7 +195,7 @@ impl Transition {
         backlogs: &mut B,
     ) -> Placed {
         if let Some(old) = &mut self.old {
-            let cpu = old.plan.former_cpu(packet);
+            let cpu = old.cpu(packet);
             let slot = old.slot(packet, cpu);
             if old.holds(slot, cpu, backlogs) {
                 return Placed { cpu, target, home: Home::OldRules, slot };
@@ -261,6 +262,19 @@ impl OldRules {
             last: FIRST,
             plan,
         }
+    }
+
+    /// The CPU to which the old rules sent the packet's flow. It counts nothing: the present plan, which shares the counts
+    /// of the old one, counts the packet.
+    fn cpu(&self, packet: &Arrival) -> CpuId {
+        let rules = &self.plan.rules;
+        debug_assert!(!rules.remember_flows(), "the flow table has the CPU");
+        let target = match &rules.rule {
+            Rule::Bound(bindings) => Some(rules.bound(bindings, packet)),
+            Rule::Rps(maps) => maps.map(packet).map(by_hash(packet)),
+            Rule::None | Rule::Sparse(..) => None,
+        };
+        target.unwrap_or_else(|| rules.local(packet)).cpu
     }
 
     /// The slot of a packet that the old rules send to `cpu`.
