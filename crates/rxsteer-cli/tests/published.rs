@@ -30,7 +30,13 @@ fn rows_are_published_and_simulated_and_the_error_is_their_mean() {
     assert!((number(&object["mean_absolute_error"]) - mean).abs() < 1e-9);
     assert!(rows.iter().any(|row| row["role"] == "fitted" && row["null"].is_null()));
     assert!(number(&object["null"]["mean_absolute_error"]) > 0.0);
+    for row in rows {
+        let (least, most) = (number(&row["range"][0]), number(&row["range"][1]));
+        assert!((least..=most).contains(&number(&row["predicted"])), "{row}");
+    }
+    assert!(rows.iter().any(|row| row["range"][0] != row["range"][1]), "{rows:?}");
     let sources = object["constants"].as_array().expect("an array");
+    assert!(sources.iter().any(|constant| constant["range"].is_array()), "{sources:?}");
     assert!(sources.iter().all(|constant| constant["source"] != ""));
     assert!(object["lacks"].as_array().is_some_and(|lacks| !lacks.is_empty()));
     assert_eq!(object["fit"]["command"], "rxsteer sim --fit hand-off");
@@ -43,6 +49,7 @@ fn text_says_what_is_met_and_what_is_lacking() {
         "gain by hand-off",
         "mean absolute error",
         "Null model:",
+        "Ranges:",
         "What the model lacks:",
         "assumed",
     ] {
@@ -72,6 +79,7 @@ fn what_makes_no_sense_is_refused() {
     refused(&["--published", "rsf"], "did you mean 'rfs'?");
     refused(&["--published", "rfs", "rpc-8"], "cannot be used with");
     refused(&["--published", "rfs", "--seeds", "3"], "cannot be used with");
+    refused(&["--published", "rfs", "--sensitivity"], "cannot be used with");
     refused(&["--published", "rfs", "--from-speed", "2x"], "cannot be used with");
     refused(&["--published", "rfs", "--fit", "rfs"], "cannot be used with");
     refused(&["rpc-8", "--out", "x.toml"], "--out");

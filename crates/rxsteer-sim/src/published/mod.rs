@@ -53,12 +53,12 @@ pub const KNOWN_ERRORS: [KnownError; 3] = [
     },
     KnownError {
         metrics: &["cpu_per_packet_ns"],
-        factor: 1.735,
+        factor: 1.738,
         source: "rps-slides, e1000 with RPS: CPU % per transaction",
     },
     KnownError {
         metrics: &["latency_p99_ns"],
-        factor: 2.094,
+        factor: 2.095,
         source: "rfs-commit, RPC test with RFS",
     },
 ];
