@@ -24,17 +24,17 @@ impl Set {
     }
 
     #[inline(always)]
-    fn and(self, other: Set) -> Set {
+    pub(super) fn and(self, other: Set) -> Set {
         Set(core::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
     #[inline(always)]
-    fn or(self, other: Set) -> Set {
+    pub(super) fn or(self, other: Set) -> Set {
         Set(core::array::from_fn(|word| self.0[word] | other.0[word]))
     }
 
     #[inline(always)]
-    fn first(self) -> Option<u16> {
+    pub(super) fn first(self) -> Option<u16> {
         let word = self.0.iter().position(|word| *word != 0)?;
         Some((word * 64) as u16 + self.0[word].trailing_zeros() as u16)
     }

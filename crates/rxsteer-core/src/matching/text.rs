@@ -151,7 +151,9 @@ fn read_terms(text: &str) -> Result<Vec<Term>, RuleError> {
                 let takes = why.unwrap_or_else(|| (*takes).to_owned());
                 RuleError::Value(word, value.to_owned(), takes)
             })?;
-            (*word, term)
+            // Only the outermost tunnel counts, and it has one number.
+            let kind = if matches!(term, Term::Tunnel(..)) { "tunnel number" } else { *word };
+            (kind, term)
         } else {
             return Err(RuleError::Unknown(word.to_owned(), place, nearest(word)));
         };
@@ -408,6 +410,7 @@ mod tests {
             ("dst-port 70000 → 1", "'dst-port 70000': it takes ports"),
             ("dst-port 9-8 → 1", "'dst-port 9-8': it takes ports"),
             ("tcp udp → 1", "'protocol' is there twice"),
+            ("teid 9 vni 5 → 1", "'tunnel number' is there twice"),
             ("src 10.0.0.0/8 src 11.0.0.0/8 → 1", "'src' is there twice"),
             ("icmp port 5 → 1", "this protocol has no ports"),
             ("src 10.0.0.0/33 → 1", "'src 10.0.0.0/33': it takes a length of at most 32 bits"),

@@ -184,14 +184,6 @@ impl Path {
         }
     }
 
-    pub(crate) fn devices(&self) -> impl Iterator<Item = (DeviceId, u32, u32)> + '_ {
-        let tables = |device: &Device| (device.first_table, device.queues);
-        let devices = (0..).zip(&self.devices);
-        devices.filter_map(move |(number, device)| {
-            device.as_ref().map(tables).map(|(first, queues)| (DeviceId(number), first, queues))
-        })
-    }
-
     pub(super) fn known_devices(&self) -> Vec<KnownDevice> {
         let devices = (0..).zip(&self.devices);
         let known = devices.filter_map(|(number, device)| {
