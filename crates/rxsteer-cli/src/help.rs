@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 use clap_complete::Shell;
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 46] = [
+const SELDOM: [&str; 47] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -16,6 +16,7 @@ const SELDOM: [&str; 46] = [
     "else",
     "events",
     "faults",
+    "fit",
     "flow-active-timeout",
     "flow-cnt",
     "flow-idle-timeout",

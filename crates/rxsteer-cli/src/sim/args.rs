@@ -66,7 +66,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Runs")]
     pub(crate) seed: u64,
 
-    /// Seeds, each a run; by default 1, with --sensitivity 3, with --compare 10
+    /// Seeds, each a run; by default 1, with --compare 10
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, MOST_SEEDS>, help_heading = "Runs")]
     pub(crate) seeds: Option<u32>,
 
@@ -82,7 +82,7 @@ pub(crate) struct SimArgs {
 
     /// Which assumed costs does the result depend on?
     ///
-    /// Runs it with half and with twice each of them, one at a time, all with the same seeds. Assumed are the costs of a built-in scenario, and what a file leaves to a default that nobody measured.
+    /// Runs it with half and with twice each of them, one at a time, all with the same seeds (by default 3). Assumed are the costs of a built-in scenario, and what a file leaves to a default that nobody measured.
     #[arg(long, conflicts_with_all = ["list", "compare", "csv", "report"], help_heading = "Runs")]
     pub(crate) sensitivity: bool,
 
