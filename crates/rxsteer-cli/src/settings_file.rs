@@ -38,7 +38,7 @@ pub(crate) fn parsed<S: Args + Clone>(
     let file = DeTable::parse(text).map_err(|error| {
         let place = error.span().map_or(0, |span| span.start);
         anyhow!(
-            "{}: this is not TOML: {}; a line is: NAME = \"TEXT\", or a number, true or false",
+            "{}: this is not TOML: {}; a setting is NAME = \"TEXT\", a number, true or false",
             at(place),
             error.message()
         )
@@ -145,7 +145,7 @@ mod tests {
             ),
             (
                 "# a\n\n  cpus = [0, 1]",
-                "cpus takes a string, a number, true or false, not a value of type array",
+                "s.toml:3:10: cpus takes a string, a number, true or false, not a value of type array",
             ),
             ("flow-cnt = 8\nflow_cnt = 9", "s.toml:2:1: flow-cnt is set twice"),
             (
@@ -155,7 +155,7 @@ mod tests {
             ("rps-map = { 'eth*:0' = '1' }", "s.toml:1:13: rps-map=eth*:0=1: 'eth*' is a pattern"),
             ("[rps-map]\n0 = '1'\n1 = 'x'", "s.toml:3:1: rps-map=1=x: "),
             ("hash = 'toeplitz'\nhash-seed = '1'", "Toeplitz takes a key"),
-            ("policy = ", "s.toml is not right"),
+            ("policy = ", "s.toml:1:10: this is not TOML: string values must be quoted"),
         ] {
             let error = both(&[], toml).unwrap_err();
             assert!(error.contains(part), "{toml}: {error}");

@@ -75,7 +75,7 @@ fn settings_are_refused_before_anything_is_looked_at() {
         (&["run", "lo", "--hash", "nic"], "not of rxsteer run"),
         (&["run", "lo", "--flow-limit=4097"], "from 1 to 4096"),
         (&["run", "lo", "--duration", "0s"], "end at once"),
-        (&["run", "lo", "--config", "/nosuch"], "can't read /nosuch"),
+        (&["run", "lo", "--config", "/nosuch"], "there is no file /nosuch"),
         (&["set", "polcy=rps"], "did you mean 'policy'"),
         (&["set", "policy", "rps"], "policy=VALUE"),
         (&["set", "policy=rps", "policy=rfs"], "set twice"),

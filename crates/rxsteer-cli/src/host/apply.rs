@@ -10,7 +10,7 @@ use rxsteer_host::change::{
     self, ApplyError, Journal, Lock, Measured, Persisted, Plan, Refusal, Turn, Verdict, Wanted,
     judge, persist_files, undo, verify,
 };
-use rxsteer_host::{Globals, Reach, Root, Topology, links, others};
+use rxsteer_host::{Globals, Link, Reach, Root, Topology, links, others};
 use rxsteer_user::printable;
 use std::fmt::Write as _;
 use std::process::Command;

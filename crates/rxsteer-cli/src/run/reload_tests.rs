@@ -66,7 +66,7 @@ fn reload_is_refused_as_a_whole() {
         ("policy = 'rfs'\nmode = 'native'\ncpus = '0-9'", "this host has no CPU 4-9"),
         ("policy = 'bound:7=1'\nmode = 'native'", "there is no RX queue 7"),
         ("policy = 'rfs'\nmode = 'native'\nthreads = 'fifo:99'", "threads=fifo:99: no limit"),
-        ("policy = ", "is not right"),
+        ("policy = ", "this is not TOML"),
     ] {
         std::fs::write(&file, text).unwrap();
         let lines = instance.reload(&reload).text;
@@ -75,7 +75,7 @@ fn reload_is_refused_as_a_whole() {
     }
     std::fs::remove_file(&file).unwrap();
     let lines = instance.reload(&reload).text;
-    assert!(lines.contains("can't read"), "{lines}");
+    assert!(lines.contains("there is no file"), "{lines}");
     assert!(instance.path.applied().is_empty() && instance.settings == before);
 }
 

@@ -62,11 +62,14 @@ fn counts_of_queues_answer_nothing() {
     // Four CPUs are on its node.
     for queues in [None, Some(1), Some(3)] {
         let Help::Unknown(why) = helps(queues, &host) else { panic!("{queues:?}") };
-        assert!(why.contains("rxsteer check eth0 --sample"), "{why}");
+        assert!(why.contains("rxsteer host recommend eth0"), "{why}");
     }
     for queues in [4, 63] {
         let Help::Unknown(why) = helps(Some(queues), &host) else { panic!("{queues}") };
-        assert!(why.contains("RSS") && why.contains("PPPoE") && why.contains("--sample"), "{why}");
+        assert!(
+            why.contains("RSS") && why.contains("PPPoE") && why.contains("host recommend"),
+            "{why}"
+        );
     }
     let mut one = good_host();
     one.cpus.online = "0".parse().ok();
