@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<()> {
 /// A thread counts a packet of a new flow each time, as fast as it can, and does not wait for records. Returns the flows,
 /// the records, the packets that were refused, and the seconds until all records were written.
 fn one(folder: &Path, format: &str) -> anyhow::Result<[f64; 4]> {
-    // Nobody reads: what does not fit its buffer is lost after it was sent.
+    // No process reads: what does not fit its buffer is lost after it was sent.
     let collector = UdpSocket::bind("127.0.0.1:0")?;
     let mask = FlowMask::ALL;
     let to = collector.local_addr()?.to_string();

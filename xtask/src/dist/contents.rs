@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_is_not_whole_is_named() {
-        let foreign = ["/home/somebody/rxsteer".to_owned()];
+        let foreign = ["/home/builder/rxsteer".to_owned()];
         let why = |dist: &Path| format!("{:#}", looked_at(dist, &foreign).unwrap_err());
         let good = made("contents-good", "", "");
         looked_at(&good, &foreign).unwrap();
@@ -206,8 +206,8 @@ mod tests {
         }
         let dist = made("contents-unit", "lib/systemd/system/rxsteer@.service", "");
         assert!(why(&dist).contains("it has no rxsteer@.service"), "{}", why(&dist));
-        let dist = made("contents-foreign", "", "panicked at /home/somebody/rxsteer/src/main.rs");
-        let expected = "a name of this machine: /home/somebody/rxsteer/src/main.rs";
+        let dist = made("contents-foreign", "", "panicked at /home/builder/rxsteer/src/main.rs");
+        let expected = "a name of this machine: /home/builder/rxsteer/src/main.rs";
         assert!(why(&dist).contains(expected), "{}", why(&dist));
         fs::write(good.join("more"), "").unwrap();
         assert!(why(&good).contains("\"more\""), "{}", why(&good));

@@ -82,7 +82,7 @@ pub(crate) struct SimArgs {
 
     /// Which assumed costs does the result depend on?
     ///
-    /// Runs it with half and with twice each of them, one at a time, all with the same seeds (by default 3). Assumed are the costs of a built-in scenario, and what a file leaves to a default that nobody measured.
+    /// Runs it with half and with twice each of them, one at a time, all with the same seeds (by default 3). Assumed are the costs of a built-in scenario, and what a file leaves to a default that was not measured.
     #[arg(long, conflicts_with_all = ["list", "compare", "csv", "report"], help_heading = "Runs")]
     pub(crate) sensitivity: bool,
 

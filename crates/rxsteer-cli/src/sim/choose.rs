@@ -21,7 +21,7 @@ pub(crate) struct Chosen {
     pub(crate) scenario: Scenario,
     /// The recording, if the scenario's traffic is recorded.
     pub(crate) from: Option<FromFiles>,
-    /// The costs that nobody measured, as far as is known: not those that a user set.
+    /// The costs that were not measured, as far as is known: not those that a user set.
     pub(crate) assumed: Vec<&'static Cost>,
     /// Remarks to print before the run.
     pub(crate) notes: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
         None => (asked.to_owned(), read(asked)?),
     };
     let mut scenario = file::read(&text, &name, &args.set)?;
-    // Nobody measured the costs of a built-in scenario either. Those of a file, or of the command line, are the user's.
+    // The costs of a built-in scenario were not measured either. Those of a file, or of the command line, are the user's.
     let is_assumed = |cost: &Cost, from: CostFrom| match from {
         _ if *(cost.field)(&mut scenario.costs.clone()) == 0.0 => false,
         CostFrom::Default => cost.is_assumed(),

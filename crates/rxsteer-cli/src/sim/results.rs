@@ -38,7 +38,7 @@ pub(crate) struct Results {
     pub(crate) cells: Vec<Cell>,
     /// Differences from the first cell; empty unless there are several cells.
     pub(crate) differences: Vec<Difference>,
-    /// The costs that nobody measured, as far as is known: not those that a user set.
+    /// The costs that were not measured, as far as is known: not those that a user set.
     pub(crate) assumed: Vec<&'static Cost>,
     /// The first cell with one cost changed at a time, by `--sensitivity`.
     pub(crate) varied: Vec<Varied>,

@@ -66,7 +66,7 @@ pub(crate) fn one(results: &Results) -> String {
     text
 }
 
-/// How many costs nobody measured; `None` without any.
+/// How many costs were not measured; `None` without any.
 pub(crate) fn assumed(results: &Results) -> Option<String> {
     let assumed = results.assumed.len();
     (assumed > 0).then(|| {

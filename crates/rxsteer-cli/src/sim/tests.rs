@@ -147,7 +147,7 @@ fn json_and_csv_hold_the_same() {
 }
 
 #[test]
-fn sensitivity_varies_what_nobody_measured() {
+fn sensitivity_varies_what_was_not_measured() {
     let line =
         ["router-one-queue", "--seconds", "0.005", "--sensitivity", "--set", "costs.receive=150"];
     let results = results(&line);

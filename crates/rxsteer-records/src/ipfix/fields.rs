@@ -8,7 +8,7 @@ use rxsteer_flows::{CpuTotals, FlowEnd, FlowMask, FlowTotals, SharedTotals};
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
-/// The number under which our own elements are. RFC 5612 reserves it for examples, so it is nobody else's.
+/// The number under which our own elements are. RFC 5612 reserves it for examples, so no other vendor has it.
 const OURS: u32 = 32473;
 /// Of our own elements, the bit that means the other direction. RFC 5103 leaves this to each enterprise.
 const OTHER_DIRECTION: u16 = 0x4000;
@@ -112,7 +112,7 @@ impl Records {
         }
     }
 
-    /// The value of biflowDirection: the source began (1), or the times don't tell (0).
+    /// The value of biflowDirection: the source began (1), or the times don't show it (0).
     fn direction(&self) -> u8 {
         self.halves().is_sorted_by(|one, other| one.totals.first_ns < other.totals.first_ns).into()
     }

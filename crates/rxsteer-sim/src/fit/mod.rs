@@ -96,7 +96,7 @@ impl End {
 }
 
 impl Part {
-    /// The other ends that the published runs can't tell from the best one: their objective is no farther above the least
+    /// The other ends that the published runs can't distinguish from the best one: their objective is no farther above the least
     /// than chance makes it.
     pub fn alike(&self) -> impl Iterator<Item = &End> {
         let most = self.least + self.chance.unwrap_or(0.0);

@@ -5,7 +5,7 @@
 //! That is the squared Wasserstein distance; the mean, the spread, the best and the worst run are all in it.
 //!
 //! The rows may not determine the values, so the search begins at many places: the best of many points that are drawn,
-//! each by a search of its own. Ends that ten runs can't tell from the best one stay in the fit, and reports run them.
+//! each by a search of its own. Ends that ten runs can't distinguish from the best one stay in the fit, and reports run them.
 
 use super::{End, FitError, Part, SEED, simplex};
 use crate::published::fitted_rows::{SPARSE_ORIGINAL, SPARSE_RUNS};

