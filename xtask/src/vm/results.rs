@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// The lines of the console that are shown if a machine did not finish.
 const LAST_LINES: usize = 25;
 
+/// How the message of a test begins that a machine did not come to.
+pub(crate) const NOT_RUN: &str = "it was not run";
+
 /// The result of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -169,7 +172,7 @@ impl Left {
         }
         for name in names {
             if !tests.iter().any(|test| test.name == *name) {
-                tests.push(failed(name, format!("it was not run\n{}", self.err)));
+                tests.push(failed(name, format!("{NOT_RUN}\n{}", self.err)));
             }
         }
         if let Some(stderr) = complaint(&self.log) {

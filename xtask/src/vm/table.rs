@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::matrix::{Machine, Matrix};
-use super::results::{Measured, Results, Verdict};
+use super::results::{Measured, NOT_RUN, Results, Verdict};
 
 const HEAD: &str = "# Machines
 
@@ -72,17 +72,23 @@ fn head(text: &mut String, before: &str, after: &str, machine: &Machine, kernel:
 
 fn section(text: &mut String, machine: &Machine, results: &Results) {
     head(text, "\n## ", "\n\n", machine, &results.kernel);
-    let count =
-        |of: fn(&Verdict) -> bool| results.tests.iter().filter(|test| of(&test.verdict)).count();
-    let _ = writeln!(
+    let of =
+        |kind: fn(&Verdict) -> bool| results.tests.iter().filter(move |test| kind(&test.verdict));
+    let failed = of(|verdict| matches!(verdict, Verdict::Failed(_)) && !was_not_run(verdict));
+    let _ = write!(
         text,
-        "\nLive tests of {}: {} passed, {} failed, {} skipped.",
+        "\nLive tests of {}: {} passed, {} failed, {} skipped",
         results.day,
-        count(|verdict| matches!(verdict, Verdict::Passed)),
-        count(|verdict| matches!(verdict, Verdict::Failed(_))),
-        count(|verdict| matches!(verdict, Verdict::Skipped(_))),
+        of(|verdict| matches!(verdict, Verdict::Passed)).count(),
+        failed.clone().count(),
+        of(|verdict| matches!(verdict, Verdict::Skipped(_))).count(),
     );
-    for test in &results.tests {
+    let not_run = of(was_not_run).count();
+    text.push_str(&match not_run {
+        0 => ".\n".to_owned(),
+        _ => format!(", {not_run} not run after the machine had ended.\n"),
+    });
+    for test in failed {
         if let Verdict::Failed(stderr) = &test.verdict {
             let _ = writeln!(text, "- failed: `{}`: {}", test.name, cell(reason(stderr)));
         }
@@ -97,6 +103,11 @@ fn section(text: &mut String, machine: &Machine, results: &Results) {
     for measured in &results.measured {
         row(text, measured);
     }
+}
+
+/// Whether a test is one of those that a machine did not come to.
+fn was_not_run(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Failed(why) if why.starts_with(NOT_RUN))
 }
 
 /// The message of a failed test, without its location.
