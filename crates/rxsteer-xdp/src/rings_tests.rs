@@ -253,22 +253,28 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     assert!((0..1000).any(is_delivered), "{}", rings.pairs.get(0).delivered);
 }
 
-/// The pid of the thread with that name. Returns when it sleeps: beside other work a new thread may not have run yet.
+/// The pid of the thread with that name. Returns when it is the only one, since the thread of a ring that was deleted goes
+/// later than the ring, and when it sleeps: beside other work a new thread may not have run yet.
 fn thread_of(name: &str) -> u32 {
     let is_it = |entry: &std::fs::DirEntry| {
         let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         comm.trim_end() == name
     };
-    let mut all = std::fs::read_dir("/proc").unwrap().flatten();
-    let found = all.find(is_it).expect("the ring has a thread");
-    let sleeps = || {
-        let stat = std::fs::read_to_string(found.path().join("stat")).unwrap();
-        matches!(stat.rsplit_once(") ").unwrap().1.chars().next(), Some('S' | 'I'))
+    let sleeps = |entry: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, after)| after.chars().next());
+        matches!(state, Some('S' | 'I'))
     };
-    while !sleeps() {
+    loop {
+        let all: Vec<_> = std::fs::read_dir("/proc").unwrap().flatten().filter(is_it).collect();
+        assert!(!all.is_empty(), "the ring has a thread");
+        if let [one] = &all[..]
+            && sleeps(one)
+        {
+            return one.file_name().to_str().unwrap().parse().unwrap();
+        }
         std::thread::yield_now();
     }
-    found.file_name().to_str().unwrap().parse().unwrap()
 }
 
 #[test]
