@@ -69,6 +69,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use cli::Command;
 use nix::sys::signal::{SigSet, Signal};
 use rxsteer_user::shown;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// How a command ended, when it could run.
@@ -135,7 +136,7 @@ fn refuse(mut error: clap::Error) -> ! {
         ErrorKind::InvalidSubcommand if std::path::Path::new(&word).exists() => {
             Some(format!("'{word}' is a file, not a command; did you mean: rxsteer replay {word}"))
         }
-        ErrorKind::UnknownArgument => of_another_command(&about, std::env::args().skip(1)),
+        ErrorKind::UnknownArgument => of_another_command(&about, std::env::args_os().skip(1)),
         _ => None,
     };
     if let Some(meant) = meant {
@@ -148,7 +149,7 @@ fn refuse(mut error: clap::Error) -> ! {
     }
     // The message repeats what was typed; with its own colours that could not be distinguished from
     // escape sequences.
-    let is_odd = |word: std::ffi::OsString| word.to_string_lossy().contains(char::is_control);
+    let is_odd = |word: OsString| word.to_string_lossy().contains(char::is_control);
     if error.use_stderr() && std::env::args_os().any(is_odd) {
         output::note(error.render().to_string().trim_end());
         std::process::exit(error.exit_code());
@@ -157,7 +158,7 @@ fn refuse(mut error: clap::Error) -> ! {
 }
 
 /// Says which commands have an option that the command of these words does not have, if there are any.
-fn of_another_command(option: &str, words: impl Iterator<Item = String>) -> Option<String> {
+fn of_another_command(option: &str, words: impl Iterator<Item = OsString>) -> Option<String> {
     let name = option.strip_prefix("--")?;
     let cli = help::command();
     let commands = commands_with(&cli, "rxsteer", name);
@@ -169,7 +170,7 @@ fn of_another_command(option: &str, words: impl Iterator<Item = String>) -> Opti
     let (mut meant, mut path) = (&cli, "rxsteer".to_owned());
     for word in words {
         let Some(below) = meant.find_subcommand(&word) else { break };
-        (meant, path) = (below, format!("{path} {word}"));
+        (meant, path) = (below, format!("{path} {}", below.get_name()));
     }
     let not = if path == "rxsteer" { String::new() } else { format!(", not of {path}") };
     Some(format!("{option} is an option of {commands}{not}"))

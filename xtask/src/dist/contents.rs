@@ -6,6 +6,7 @@ use super::{name, std_sources, text};
 use crate::shell;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,37 +42,41 @@ fn looked_at(dist: &Path, foreign: &[String]) -> Result<()> {
     for file in names {
         let path = dist.join(&file);
         let folder = tempdir(&file)?;
-        let mut unpack = match () {
-            () if file.ends_with("-static") => {
-                program(&path, foreign)?;
-                continue;
-            }
-            () if file.ends_with(".tar.gz") => {
-                let mut tar = Command::new("tar");
-                tar.arg("-xf").arg(&path).arg("-C").arg(&folder);
-                tar
-            }
-            () if file.ends_with(".deb") => {
-                version(Command::new("dpkg-deb").arg("-f").arg(&path).arg("Version"))?;
-                let mut deb = Command::new("dpkg-deb");
-                deb.arg("-x").arg(&path).arg(&folder);
-                deb
-            }
-            () if file.ends_with(".rpm") => {
-                version(Command::new("rpm").args(["-qp", "--qf", "%{VERSION}"]).arg(&path))?;
-                let mut rpm = Command::new("bash");
-                let script = "set -o pipefail; rpm2cpio \"$1\" | cpio -idm --quiet -D \"$2\"";
-                rpm.args(["-c", script, "bash"]).arg(&path).arg(&folder);
-                rpm
-            }
-            () => anyhow::bail!("{file} is no file that dist makes"),
-        };
-        text(&mut unpack).with_context(|| format!("can't unpack {file}"))?;
+        if file.ends_with("-static") {
+            program(&path, foreign)?;
+            continue;
+        }
+        text(&mut unpack(&path, &folder)?).with_context(|| format!("can't unpack {file}"))?;
         let is_archive = file.ends_with(".tar.gz");
         whole(&folder, is_archive, foreign).with_context(|| format!("{file} is not whole"))?;
         fs::remove_dir_all(&folder)?;
     }
     Ok(())
+}
+
+/// The command that unpacks an archive or a package into `folder`.
+fn unpack(path: &Path, folder: &Path) -> Result<Command> {
+    match path.extension().and_then(OsStr::to_str) {
+        Some("gz") => {
+            let mut tar = Command::new("tar");
+            tar.arg("-xf").arg(path).arg("-C").arg(folder);
+            Ok(tar)
+        }
+        Some("deb") => {
+            version(Command::new("dpkg-deb").arg("-f").arg(path).arg("Version"))?;
+            let mut deb = Command::new("dpkg-deb");
+            deb.arg("-x").arg(path).arg(folder);
+            Ok(deb)
+        }
+        Some("rpm") => {
+            version(Command::new("rpm").args(["-qp", "--qf", "%{VERSION}"]).arg(path))?;
+            let mut rpm = Command::new("bash");
+            let script = "set -o pipefail; rpm2cpio \"$1\" | cpio -idm --quiet -D \"$2\"";
+            rpm.args(["-c", script, "bash"]).arg(path).arg(folder);
+            Ok(rpm)
+        }
+        _ => anyhow::bail!("{} is no file that dist makes", path.display()),
+    }
 }
 
 fn tempdir(name: &str) -> Result<PathBuf> {

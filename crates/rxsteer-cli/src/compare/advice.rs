@@ -134,8 +134,8 @@ pub(super) fn of(measured: &Measured) -> Advice {
     if measured.is_one_flow() {
         let share = 100.0 * measured.largest_flow as f64 / measured.packets.max(1) as f64;
         let flow = format!(
-            "one flow has {share:.0} % of the packets, and a flow in order is on one CPU at a time: at most {} fits at any moment, whatever the \
-             policy; {} without steering.",
+            "one flow has {share:.0} % of the packets, and a flow in order is on one CPU at a time: at most {} fits at any moment, \
+             whatever the policy; {} without steering.",
             times(bound),
             times(without)
         );

@@ -61,14 +61,16 @@ impl HostCpus {
         let Some(not_there) = not_there else { return Ok(()) };
         let all = not_there.iter().partition::<Vec<_>, _>(|cpu| self.possible.contains(*cpu));
         if let Some(none) = CpuSet::new(all.1) {
-            let online = match self.possible == self.online {
-                true => String::new(),
-                false => format!(", {} of them online", self.online),
+            let online = if self.possible == self.online {
+                String::new()
+            } else {
+                format!(", {} of them online", self.online)
             };
             // Of the CPUs' own option alone a number is a count.
-            let count = match of.trim_start_matches('-') == "cpus" {
-                true => "; a number alone is a count of CPUs, 0-1 names two",
-                false => "",
+            let count = if of.trim_start_matches('-') == "cpus" {
+                "; a number alone is a count of CPUs, 0-1 names two"
+            } else {
+                ""
             };
             return Err(format!(
                 "{of}: this host has no CPU {none}; its CPUs are {}{online}{count}",

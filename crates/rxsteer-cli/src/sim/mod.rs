@@ -139,10 +139,8 @@ fn run(
 ) -> anyhow::Result<Results> {
     let seeds = args.seeds();
     let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
-    let variants = match args.sensitivity {
-        true => variants(&chosen.scenario, &chosen.assumed),
-        false => Vec::new(),
-    };
+    let variants =
+        if args.sensitivity { variants(&chosen.scenario, &chosen.assumed) } else { Vec::new() };
     // What is compared, then the first of it with its CPUs numbered backwards, or with one cost changed at a time.
     let shown = cells.len();
     let all = shown + usize::from(shown > 1) + variants.len();

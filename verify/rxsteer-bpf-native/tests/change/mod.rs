@@ -18,7 +18,7 @@ const RUNS: u64 = 300;
 const CHANGES: u64 = 30;
 
 /// The most ticks of a change, or until frames go unguarded.
-const PATIENT: u32 = 2000;
+const MOST_TICKS: u32 = 2000;
 
 fn run(without: Option<Rule>, seed: u64) -> Control {
     let rng = ChaCha8Rng::seed_from_u64(seed);
@@ -26,7 +26,7 @@ fn run(without: Option<Rule>, seed: u64) -> Control {
     while control.changes < CHANGES {
         // Changes begin in every phase: while frames are unguarded, while a change still drains, and in between.
         let wanted = control.world.rng.random_range(0..3);
-        for _ in 0..PATIENT {
+        for _ in 0..MOST_TICKS {
             control.tick();
             if wanted == 0 || (wanted == 1 && control.world.rng.random_ratio(1, 8)) {
                 break;
@@ -45,7 +45,7 @@ fn run(without: Option<Rule>, seed: u64) -> Control {
         let next = Settings::random(&mut control.world.rng);
         control.apply(next);
         let before = control.changes;
-        for _ in 0..PATIENT {
+        for _ in 0..MOST_TICKS {
             control.tick();
             if control.is_changed() {
                 break;

@@ -78,9 +78,6 @@ enum Method {
     Steered { policy: &'static str, threads: &'static str },
 }
 
-/// A class with a higher priority than the sender's.
-const ABOVE_SENDER: &str = "fifo:3";
-
 const METHODS: [Method; 9] = [
     Method::None,
     Method::KernelRps,
@@ -88,7 +85,7 @@ const METHODS: [Method; 9] = [
     Method::Steered { policy: "rps", threads: "nice:-20" },
     Method::Steered { policy: "rps", threads: "fifo:1" },
     // Above the sender: a burst does not keep the thread of CPU 0 waiting.
-    Method::Steered { policy: "rps", threads: ABOVE_SENDER },
+    Method::Steered { policy: "rps", threads: "fifo:3" },
     Method::Steered { policy: "rfs+sparse", threads: "other" },
     Method::Steered { policy: "rfs+sparse", threads: "nice:-20" },
     Method::Steered { policy: "rfs+sparse", threads: "fifo:1" },

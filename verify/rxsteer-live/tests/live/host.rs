@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rxsteer_lab::{
-    Datagrams, LinkOptions, LiveFrames, Namespace, OrderCheck, Pass, Testbed, Traffic, rxsteer,
+    Datagrams, LinkOptions, LiveFrames, Namespace, OrderCheck, Pass, Steering, Testbed, Traffic,
+    rxsteer,
 };
 use serde_json::Value;
 
@@ -278,6 +279,24 @@ fn change_is_undone_where_its_terminal_hangs_up() {
     let status = running.wait().unwrap();
     assert_eq!(status.code(), Some(1), "{status:?}");
     assert_eq!(values(receiver), before);
+}
+
+#[test]
+fn steering_of_an_interface_that_is_steered_is_refused() {
+    let test = "host::steering_of_an_interface_that_is_steered_is_refused";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    let before = values(receiver);
+    let steering = Steering::start(receiver, &["in0", "--policy", "rps", "--cpus", "0-1"]).unwrap();
+    for arguments in [&["apply", "in0", "--cpus", "0-1", "--yes"][..], &["apply", "in0", "--yes"]] {
+        let output = host(receiver, arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains("in0") && said.contains("steer"), "{arguments:?}: {said}");
+        assert_eq!(values(receiver), before, "{arguments:?}");
+    }
+    steering.stop().unwrap();
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rxsteer_lab::{
-    LinkOptions, LiveFrames, MovingApplication, OrderCheck, Steering, Testbed, Traffic, rxsteer,
-    slice,
+    LinkOptions, LiveFrames, MovingApplication, OrderCheck, Steering, Testbed, Totals, Traffic,
+    rxsteer, slice,
 };
 use serde_json::Value;
 
@@ -45,6 +45,7 @@ fn assert_sent(report: &Value, expected: &[(u64, u64)]) {
     let fits = |(cpu, sent): (&u64, &u64)| (of(cpu) * 9 / 10..=of(cpu) + STRAY).contains(sent);
     let all = expected.iter().all(|(cpu, _)| sent.contains_key(cpu));
     assert!(all && sent.iter().all(fits), "{expected:?} {sent:?} {report}");
+    assert_eq!(Totals::of(report).unwrap().unaccounted(), 0, "{report}");
 }
 
 /// Sends `frames` frames on a CPU through a link, and waits until they have arrived.

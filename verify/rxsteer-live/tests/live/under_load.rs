@@ -278,7 +278,7 @@ fn programs_run_or_are_refused_without_the_jit() {
             drop(testbed);
             is_sound(with_load(LinkOptions::default(), |run| run.goes_on()));
         }
-        // Before Linux 6.4 callbacks take the JIT.
+        // Linux 6.1 loads no callback without the JIT.
         Err(why) => {
             let why = why.to_string();
             let is_reason = why.contains("non-JITed") && why.contains("nothing is attached");
