@@ -57,16 +57,12 @@ impl Grace {
     }
 }
 
-/// Grace periods, waited for at once or in a thread of their own, so that the thread that asks for one does other work
-/// meanwhile. The thread begins with the first request, and ends when this is dropped.
+/// Grace periods, waited for in a thread of their own, so that the thread that asks for one does other work meanwhile.
+/// The thread ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Graces {
     grace: Grace,
     shared: Arc<Shared>,
-    has_thread: bool,
-    /// How often it was waited for at once.
-    #[cfg(test)]
-    waited: std::cell::Cell<u32>,
 }
 
 /// A grace period that begins after the request for it.
@@ -142,25 +138,22 @@ impl Shared {
 }
 
 impl Graces {
-    /// Begins no thread yet.
-    pub(crate) fn new(grace: Grace) -> Graces {
-        Graces {
-            grace,
-            shared: Arc::default(),
-            has_thread: false,
-            #[cfg(test)]
-            waited: std::cell::Cell::new(0),
-        }
-    }
-
-    /// Waits for a grace period.
+    /// Begins the thread.
     ///
     /// # Errors
-    /// As [`Grace::wait`].
-    pub(crate) fn wait(&self) -> io::Result<()> {
-        #[cfg(test)]
-        self.waited.set(self.waited.get() + 1);
-        self.grace.wait()
+    /// When the thread or its maps can't be made.
+    pub(crate) fn new(grace: Grace) -> io::Result<Graces> {
+        let shared = Arc::<Shared>::default();
+        let (its, its_grace) = (shared.clone(), grace.another().map_err(io::Error::other)?);
+        let work = move || {
+            // The wait takes no capability, and a thread inherits them.
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            let dropped = set_capabilities(None, sets);
+            its.wait_for_all(|| dropped.map_err(Into::into).and_then(|()| its_grace.wait()));
+        };
+        std::thread::Builder::new().name("rxsteer-grace".into()).spawn(work)?;
+        Ok(Graces { grace, shared })
     }
 
     /// The same maps for another thread.
@@ -169,23 +162,16 @@ impl Graces {
     }
 
     /// Asks for a grace period, without waiting for it.
+    pub(crate) fn begin(&self) -> Ticket {
+        Ticket(self.shared.ask())
+    }
+
+    /// Whether the grace period is over. If the wait for it failed, another one is asked for.
     ///
     /// # Errors
-    /// When the thread can't be made.
-    pub(crate) fn begin(&mut self) -> io::Result<Ticket> {
-        if !self.has_thread {
-            let (grace, shared) = (self.another().map_err(io::Error::other)?, self.shared.clone());
-            let work = move || {
-                // The wait takes no capability, and a thread inherits them.
-                let none = CapabilitySet::empty();
-                let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-                let dropped = set_capabilities(None, sets);
-                shared.wait_for_all(|| dropped.map_err(Into::into).and_then(|()| grace.wait()));
-            };
-            std::thread::Builder::new().name("rxsteer-grace".into()).spawn(work)?;
-            self.has_thread = true;
-        }
-        Ok(Ticket(self.shared.ask()))
+    /// As [`Graces::is_over`].
+    pub(crate) fn has_passed(&self, ticket: &mut Ticket) -> io::Result<bool> {
+        self.is_over(*ticket).inspect_err(|_| *ticket = self.begin())
     }
 
     /// Whether the grace period is over.
@@ -199,9 +185,9 @@ impl Graces {
 
 #[cfg(test)]
 impl Graces {
-    /// How many grace periods were waited for at once, and how many were asked for.
-    pub(crate) fn counts(&self) -> (u32, u64) {
-        (self.waited.get(), self.shared.lock().wanted)
+    /// How many grace periods were asked for.
+    pub(crate) fn asked(&self) -> u64 {
+        self.shared.lock().wanted
     }
 
     /// Returns when no grace period is under way that was asked for.

@@ -14,7 +14,7 @@ pub use balance::Buckets;
 
 use crate::abi::{self, Mode};
 use crate::flows::EndedFlows;
-use crate::grace::{Grace, Graces};
+use crate::grace::{Grace, Graces, Ticket};
 use crate::latest::Latest;
 use crate::load::{LoadError, Loaded, load};
 use crate::rings::{Look, Snapshot};
@@ -25,6 +25,7 @@ use libbpf_rs::{Link, ProgramMut};
 use rxsteer_core::{CpuSet, ThreadClass};
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Whether a change is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,10 @@ pub struct Path {
     /// Indexed by flow table: whether it is in use.
     tables: Vec<bool>,
     settings: Settings,
-    /// Settings that were requested and cannot be applied yet.
+    /// Settings that were requested; the change to them has not begun.
     requested: Option<Settings>,
+    /// The change under way.
+    change: Option<change::Change>,
     /// The class of the rings' threads before that request; the class itself changes at once.
     threads_before: ThreadClass,
     is_draining: bool,
@@ -72,9 +75,16 @@ pub struct Path {
     unguarded: unguarded::Unguarded,
     /// Whether the active configuration lets frames pass. It may be an intermediate one on the way to `requested`.
     passes_frames: bool,
+    /// Whether the active configuration is the intermediate one that lets all frames pass.
+    lets_pass: bool,
+    /// Whether all frames of all interfaces go through the ring of the receiving CPU.
+    is_flushing: bool,
     pub(crate) graces: Graces,
-    /// Programs may still read the inactive configuration.
-    may_be_read: bool,
+    /// Until this is over, programs may still read the inactive configuration.
+    read_until: Option<Ticket>,
+    /// Interfaces whose frames are not steered yet, and those that were detached and may still be in use.
+    arriving: Vec<attach::Arriving>,
+    leaving: Vec<attach::Leaving>,
     /// These links count, and are always attached.
     _counting: [Link; 3],
     /// The program that sees a ring's thread go to sleep: needed where flows may move.
@@ -134,12 +144,17 @@ impl Path {
             possible: setup.possible.clone(),
             settings: settings.clone(),
             requested: None,
+            change: None,
             threads_before: settings.threads,
             is_draining: false,
             unguarded: unguarded::Unguarded::default(),
             passes_frames: false,
-            graces: Graces::new(Grace::new()?),
-            may_be_read: false,
+            lets_pass: false,
+            is_flushing: false,
+            graces: Graces::new(Grace::new()?)?,
+            read_until: None,
+            arriving: Vec::new(),
+            leaving: Vec::new(),
             _counting: counting,
             switches: None,
             desired_links: None,
@@ -156,7 +171,8 @@ impl Path {
         path.attach_tracepoints(settings)?;
         path.loaded.rings.lock().threads.begin_with(settings.threads);
         path.make_rings(settings)?;
-        path.decide_by(settings)?;
+        // No program is attached yet.
+        path.activate(settings, false)?;
         Ok(path)
     }
 
@@ -166,7 +182,7 @@ impl Path {
     /// # Errors
     /// [`SettingsError`]; then nothing changes.
     pub fn apply(&mut self, settings: &Settings) -> Result<(), SettingsError> {
-        let latest = self.requested.as_ref().unwrap_or(&self.settings);
+        let latest = self.latest();
         for cpu in self.possible.iter().filter(|cpu| latest.is_online(*cpu)) {
             // The ring's thread now runs on another CPU, and stays there, so the CPU gets a new thread when it is back.
             // It may be back before this change is made, or without the change: settings that leave no CPU online are
@@ -177,13 +193,11 @@ impl Path {
         }
         settings.check(&self.possible)?;
         self.loaded.can_decide_by(settings)?;
-        if self.requested.is_none() {
+        let is_at_rest = self.requested.is_none() && self.change.is_none();
+        if is_at_rest {
             self.threads_before = self.settings.threads;
         }
-        if self.set_threads(settings.threads)?
-            && self.requested.is_none()
-            && *settings == self.settings
-        {
+        if self.set_threads(settings.threads)? && is_at_rest && *settings == self.settings {
             // There is no other change.
             return Ok(());
         }
@@ -192,30 +206,43 @@ impl Path {
         Ok(())
     }
 
-    /// Continues what is under way: a change, or rings that drain. The owner calls this every 50 to 250 ms.
+    /// The settings that hold once everything that was requested is done.
+    fn latest(&self) -> &Settings {
+        let changing = match &self.change {
+            Some(change::Change::Begun(settings, _)) => Some(settings),
+            _ => None,
+        };
+        self.requested.as_ref().or(changing).unwrap_or(&self.settings)
+    }
+
+    /// Continues what is under way: a change, an interface that was attached or detached, or rings that drain. The owner
+    /// calls this every 50 to 250 ms, and every few milliseconds while [`Path::goes_on_soon`]. It never waits.
     ///
     /// # Errors
     /// When the kernel refuses a ring (memory) or a tracepoint; the former settings then stay active.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
         self.loaded.rings.lock().note_sent();
-        self.loaded.rings.lock().mark_idle_delivered(&mut self.looks.idle, &mut self.graces)?;
+        self.loaded.rings.lock().mark_idle_delivered(&mut self.looks.idle, &self.graces)?;
         self.mark_delivered_before_limit()?;
-        self.free_retired_rings()?;
+        // During a change programs may still use the rings that it replaces.
+        if self.change.is_none() {
+            self.free_retired_rings()?;
+        }
         let is_displaced = self.loaded.rings.lock().find_displaced();
         if is_displaced && self.requested.is_none() && !self.is_draining {
             // A CPU was offline and is already back. No change was requested, but the ring needs one.
-            self.requested = Some(self.settings.clone());
+            self.requested = Some(self.latest().clone());
         }
         self.balance();
+        self.are_readers_gone()?;
+        self.go_on_leaving()?;
+        let have_arrived = self.go_on_arriving()?;
         self.publish();
-        if let Some(requested) = self.requested.clone() {
-            // A failed change is tried again in the next tick.
-            if !self.change_to(&requested)? {
-                return Ok(Progress::Waiting);
-            }
-            self.requested = None;
-            self.publish();
+        // A failed change is tried again in the next tick.
+        if !self.go_on_changing()? || !have_arrived {
+            return Ok(Progress::Waiting);
         }
+        self.publish();
         if !self.loaded.rings.lock().retired().is_empty() {
             return Ok(Progress::Draining);
         }
@@ -235,9 +262,26 @@ impl Path {
         self.is_draining = true;
         self.quiet_ticks = 0;
         self.attach_switches()?;
-        self.guard_again()?;
-        if self.are_unguarded_delivered()? {
-            self.pass_again()?;
+        self.goes_drained()?;
+        Ok(())
+    }
+
+    /// Whether the owner should call [`Path::tick`] again within a few milliseconds, since frames take a detour or memory is
+    /// reserved until a grace period is over.
+    #[must_use]
+    pub fn goes_on_soon(&self) -> bool {
+        let waits = self.change.is_some() || self.read_until.is_some();
+        waits || !self.arriving.is_empty() || !self.leaving.is_empty()
+    }
+
+    /// Continues until no change is under way and all frames of attached interfaces are steered, for an owner that has
+    /// nothing else to do.
+    ///
+    /// # Errors
+    /// As [`Path::tick`].
+    pub fn settle(&mut self) -> Result<(), LoadError> {
+        while self.tick()? == Progress::Waiting {
+            std::thread::sleep(SOON);
         }
         Ok(())
     }
@@ -251,13 +295,9 @@ impl Path {
     }
 
     fn goes_drained(&mut self) -> io::Result<bool> {
-        if self.is_guarded_again() {
-            if !self.are_unguarded_delivered()? {
-                return Ok(false);
-            }
-            self.pass_again()?;
-        }
-        self.are_drained()
+        let is_at_rest = self.end_change()? && self.go_on_arriving()?;
+        let is_guarded = is_at_rest && self.guard_again()? && self.are_unguarded_delivered()?;
+        Ok(is_guarded && self.let_pass()? && self.are_drained()?)
     }
 
     /// Whether nothing is under way in any ring. To know this takes some calls.
@@ -267,25 +307,33 @@ impl Path {
         let drained = look.end(&rings, &self.graces)?;
         let is_drained = drained.iter().map(|ring| &ring.ring).eq(&all);
         if !is_drained {
-            look.begin(&rings, all, &mut self.graces)?;
+            look.begin(&rings, all, &self.graces);
         }
         Ok(is_drained)
     }
 
-    fn pass_again(&mut self) -> io::Result<()> {
+    /// Lets all frames pass: the frames of each flow pass once its earlier frames are delivered. Returns whether no program
+    /// decides otherwise any more.
+    fn let_pass(&mut self) -> io::Result<bool> {
         if self.settings.shadow {
             // Frames already pass, and the slots name rings to which nothing was sent.
-            return Ok(());
+            return Ok(true);
         }
-        let settings = Settings { shadow: false, ..self.settings.without_steering() };
-        self.decide_by(&settings)
+        if !self.lets_pass {
+            if !self.activate(&self.settings.without_steering(), false)? {
+                return Ok(false);
+            }
+            self.lets_pass = true;
+        }
+        self.are_readers_gone()
     }
 
     /// The settings that are active while other settings were requested and are not active yet.
     #[must_use]
     pub fn settings_in_force(&self) -> Option<Settings> {
         let in_force = Settings { threads: self.threads_before, ..self.settings.clone() };
-        self.requested.is_some().then_some(in_force)
+        let is_pending = matches!(self.change, Some(change::Change::Begun(..)));
+        (is_pending || self.requested.is_some()).then_some(in_force)
     }
 
     /// Puts the threads of all rings into a scheduling class, at once: frames need not wait for this. Returns whether
@@ -299,8 +347,12 @@ impl Path {
         rings.threads.set_class(&all, class)?;
         drop(rings);
         self.settings.threads = class;
-        if let Some(requested) = &mut self.requested {
-            requested.threads = class;
+        for settings in
+            [self.requested.as_mut(), self.change.as_mut().and_then(change::Change::settings)]
+        {
+            if let Some(settings) = settings {
+                settings.threads = class;
+            }
         }
         Ok(true)
     }
@@ -364,6 +416,9 @@ impl Path {
         }
     }
 }
+
+/// The time between two ticks of [`Path::settle`].
+const SOON: Duration = Duration::from_millis(1);
 
 fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadError> {
     program.attach_trace().map_err(|error| LoadError::Tracepoint(name, error))

@@ -105,17 +105,11 @@ pub(crate) struct Look(Option<(Ticket, Vec<Sent>)>);
 
 impl Look {
     /// Begins to look at `rings`, if there are any, and unless the last look is still under way.
-    pub(crate) fn begin(
-        &mut self,
-        rings: &Rings,
-        wanted: Vec<u32>,
-        graces: &mut Graces,
-    ) -> io::Result<()> {
+    pub(crate) fn begin(&mut self, rings: &Rings, wanted: Vec<u32>, graces: &Graces) {
         if self.0.is_none() && !wanted.is_empty() {
             let before = wanted.into_iter().map(|ring| rings.sent_by_now(ring)).collect();
-            self.0 = Some((graces.begin()?, before));
+            self.0 = Some((graces.begin(), before));
         }
-        Ok(())
     }
 
     /// The drained ones of the rings that the look is at, with what had been sent to them; none while the look is under
@@ -467,7 +461,7 @@ impl Rings {
         &self,
         snapshots: &[Snapshot],
         look: &mut Look,
-        graces: &mut Graces,
+        graces: &Graces,
     ) -> io::Result<bool> {
         let has_gone_on = |snapshot: &Snapshot| {
             let delivered =
@@ -482,7 +476,7 @@ impl Rings {
         if rest.iter().all(is_drained) {
             return Ok(true);
         }
-        look.begin(self, rest, graces)?;
+        look.begin(self, rest, graces);
         Ok(false)
     }
 
@@ -556,11 +550,7 @@ impl Rings {
     /// seen to sleep and no frame is missing: then the thread can have no frame left to deliver.
     ///
     /// This takes two calls, since `look` takes a grace period.
-    pub(crate) fn mark_idle_delivered(
-        &self,
-        look: &mut Look,
-        graces: &mut Graces,
-    ) -> io::Result<()> {
+    pub(crate) fn mark_idle_delivered(&self, look: &mut Look, graces: &Graces) -> io::Result<()> {
         look.end(self, graces)?.iter().for_each(|ring| self.mark_delivered(ring));
         let is_undelivered = |ring: u32, rx_cpu: u32| {
             let delivered = self.pairs.get(ring * self.cpus() + rx_cpu).delivered;
@@ -573,7 +563,8 @@ impl Rings {
                 && (0..self.cpus()).any(|rx_cpu| is_undelivered(*ring, rx_cpu))
                 && self.lost_and_waiting(*ring).1 == 0
         };
-        look.begin(self, self.existing().filter(is_at_rest).collect(), graces)
+        look.begin(self, self.existing().filter(is_at_rest).collect(), graces);
+        Ok(())
     }
 
     /// Deletes a ring that was marked delivered, and that was still drained a grace period later.

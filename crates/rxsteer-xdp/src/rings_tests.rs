@@ -51,15 +51,16 @@ fn drained(rings: &Rings, ring: u32) -> Vec<Sent> {
 }
 
 fn graces() -> Graces {
-    Graces::new(Grace::new().expect("who may load programs may make maps"))
+    let grace = Grace::new().expect("who may load programs may make maps");
+    Graces::new(grace).expect("a thread can be made")
 }
 
 /// What a tick and the next one find.
 fn have_drained_past(rings: &Rings, snapshots: &[Snapshot]) -> bool {
-    let (mut look, mut graces) = (Look::default(), graces());
+    let (mut look, graces) = (Look::default(), graces());
     (0..2).any(|_| {
         graces.until_all_are_over();
-        rings.have_drained_past(snapshots, &mut look, &mut graces).unwrap()
+        rings.have_drained_past(snapshots, &mut look, &graces).unwrap()
     })
 }
 
@@ -225,9 +226,9 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     let thread = thread_of(&format!("cpumap/0/map:{map}"));
     let rings = &mut *loaded.rings.lock();
     let delivered = |rings: &Rings| {
-        let (mut look, mut graces) = (Look::default(), graces());
+        let (mut look, graces) = (Look::default(), graces());
         for _ in 0..2 {
-            rings.mark_idle_delivered(&mut look, &mut graces).unwrap();
+            rings.mark_idle_delivered(&mut look, &graces).unwrap();
             graces.until_all_are_over();
         }
         rings.pairs.get(0).delivered
@@ -329,12 +330,12 @@ fn frames_sent_while_a_snapshot_was_taken_do_not_count_as_delivered() {
 #[test]
 fn look_finds_what_is_drained_a_grace_period_later() {
     let Some(loaded) = loaded("look_finds_what_is_drained_a_grace_period_later") else { return };
-    let (rings, mut graces) = (&mut *loaded.rings.lock(), graces());
+    let (rings, graces) = (&mut *loaded.rings.lock(), graces());
     let look = &mut Look::default();
     // These rings do not exist, so nothing can be under way in them.
     send(rings, 0, 5);
-    look.begin(rings, vec![0, 1], &mut graces).unwrap();
-    look.begin(rings, vec![2], &mut graces).unwrap();
+    look.begin(rings, vec![0, 1], &graces);
+    look.begin(rings, vec![2], &graces);
     send(rings, 1, 1);
     graces.until_all_are_over();
     let found = look.end(rings, &graces).unwrap();
@@ -344,8 +345,8 @@ fn look_finds_what_is_drained_a_grace_period_later() {
         "1 was sent to, and 2 came while a look was under way"
     );
     assert!(look.end(rings, &graces).unwrap().is_empty(), "the look is over");
-    look.begin(rings, Vec::new(), &mut graces).unwrap();
-    look.begin(rings, vec![1], &mut graces).unwrap();
+    look.begin(rings, Vec::new(), &graces);
+    look.begin(rings, vec![1], &graces);
     graces.until_all_are_over();
     assert_eq!(look.end(rings, &graces).unwrap(), [rings.sent_by_now(1)]);
 }

@@ -42,6 +42,8 @@ pub(crate) trait Datapath: Sized + 'static {
     fn rename(&mut self, device: Self::Device, name: &str);
     /// Detaches at once.
     fn detach(&mut self, device: Self::Device);
+    /// Whether a detached interface's counts are complete. The ticks find this out.
+    fn has_left(&self, device: Self::Device) -> bool;
     /// Whether the program is still attached to the interface.
     fn is_attached(&self, device: Self::Device) -> bool;
     /// The number of frames of the interface that passed because their checksum is not complete.
@@ -50,16 +52,18 @@ pub(crate) trait Datapath: Sized + 'static {
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
     /// The active settings, while others were requested and are not active yet.
     fn settings_in_force(&self) -> Option<Settings>;
-    /// The owner calls this ten times a second. Returns whether a change is under way. Operations that fail are tried
-    /// again.
+    /// The owner calls this ten times a second, and more often while [`Datapath::goes_on_soon`]. Returns whether a change is
+    /// under way. Operations that fail are tried again.
     fn tick(&mut self) -> Result<bool, String>;
+    /// Whether something goes on as soon as a grace period is over.
+    fn goes_on_soon(&self) -> bool;
     /// Whether frames go unguarded, since the policy never moves a flow.
     fn is_unguarded(&self) -> bool;
     /// Why the rings' threads are not in the requested scheduling class, if they are not.
     fn threads_problem(&self) -> Option<String>;
     fn begin_drain(&mut self) -> Result<(), String>;
     fn is_drained(&mut self) -> bool;
-    /// What each CPU received from an interface, also right after the interface was detached.
+    /// What each CPU received from an interface, also after the interface was detached.
     fn received(&self, device: Self::Device) -> Vec<(CpuId, RxCounts)>;
     /// The rules before the policy that hold now, and how many packets each matched since it was set.
     fn rule_hits(&self) -> Vec<(PacketRule, u64)>;
@@ -120,6 +124,10 @@ impl Datapath for Path {
         Path::detach(self, device);
     }
 
+    fn has_left(&self, device: DeviceId) -> bool {
+        Path::has_left(self, device)
+    }
+
     fn is_attached(&self, device: DeviceId) -> bool {
         self.link_state(device) == LinkState::Attached
     }
@@ -139,6 +147,10 @@ impl Datapath for Path {
     fn tick(&mut self) -> Result<bool, String> {
         let progress = Path::tick(self).map_err(|error| error.to_string())?;
         Ok(progress != Progress::Done)
+    }
+
+    fn goes_on_soon(&self) -> bool {
+        Path::goes_on_soon(self)
     }
 
     fn is_unguarded(&self) -> bool {

@@ -29,6 +29,10 @@ const LOOK: Duration = Duration::from_millis(500);
 const LIST: Duration = Duration::from_millis(250);
 /// How long the end of the program waits for frames under way.
 const DRAIN: Duration = Duration::from_secs(1);
+/// The time to the next tick while something waits for a grace period.
+const SOON: Duration = Duration::from_millis(4);
+/// How much longer it waits for the counts of detached interfaces.
+const DETACH: Duration = Duration::from_secs(1);
 
 /// SIGTERM, SIGINT and SIGHUP as a descriptor to wait for.
 pub(crate) fn signals() -> anyhow::Result<SignalFd> {
@@ -111,6 +115,9 @@ pub(crate) fn run<P: Datapath>(
         }
         let end = Instant::now();
         instance.rounds.took(end - now, end);
+        if instance.path.goes_on_soon() {
+            schedule.tick = schedule.tick.min(end + SOON);
+        }
         if instance.is_deserted() {
             let event = Happened::new(EventKind::Ended, "no interface is left to steer");
             say(instance, out, [event]);
@@ -242,5 +249,12 @@ pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut)
         }
     }
     instance.detach_all();
+    // The last frames are counted for the report.
+    while instance.path.goes_on_soon() && Instant::now() < end + DETACH {
+        std::thread::sleep(SOON);
+        if instance.path.tick().is_err() {
+            break;
+        }
+    }
     instance.events.rest(Instant::now()).iter().for_each(|event| out.take(event));
 }

@@ -235,6 +235,7 @@ impl<P: Datapath> Instance<P> {
             Err(why) => (true, Some(why.to_string())),
         };
         self.changing = changing;
+        self.look_at_detached();
         if self.unapplied && !self.changing {
             // The failure was reported the first time.
             self.apply_again();

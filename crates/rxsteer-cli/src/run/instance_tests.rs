@@ -59,6 +59,9 @@ impl Datapath for Mock {
     fn detach(&mut self, device: u32) {
         self.attached.retain(|attached| *attached != device);
     }
+    fn has_left(&self, device: u32) -> bool {
+        !self.is_attached(device)
+    }
     fn is_attached(&self, device: u32) -> bool {
         self.attached.contains(&device)
     }
@@ -82,6 +85,9 @@ impl Datapath for Mock {
         }
         self.ticks_left = self.ticks_left.saturating_sub(1);
         Ok(self.ticks_left > 0)
+    }
+    fn goes_on_soon(&self) -> bool {
+        false
     }
     fn is_unguarded(&self) -> bool {
         self.unguarded

@@ -1,7 +1,6 @@
 //! The interfaces of an instance: which ones are steered, and how the instance reacts when links change.
 
 use super::change::HostCpus;
-use super::count::Former;
 use super::datapath::Datapath;
 use super::instance::Instance;
 use super::queue_names;
@@ -50,7 +49,7 @@ pub(crate) struct Steered<D> {
     pub(crate) rx_queues: u16,
     pub(crate) state: State,
     pub(crate) why: Option<String>,
-    /// Set while the interface is attached.
+    /// Set while the interface is attached, and until its counts are complete.
     pub(crate) device: Option<D>,
     /// When it was attached, or refused.
     pub(crate) since: Instant,
@@ -226,9 +225,7 @@ impl<P: Datapath> Instance<P> {
         let mut say = Vec::new();
         for known in &mut self.interfaces {
             if known.is_live() {
-                let was_attached = known.device.is_some();
-                say.extend(see(&mut self.path, &mut self.former, known, links));
-                self.attachments += u64::from(was_attached && known.device.is_none());
+                say.extend(see(&mut self.path, known, links));
                 let link = links.iter().find(|link| link.index == known.index);
                 known.rx_queues = link.map_or(known.rx_queues, self.fixed.rx_queues);
             } else if known.state == State::Detached
@@ -237,6 +234,7 @@ impl<P: Datapath> Instance<P> {
                 known.state = State::Deleted;
             }
         }
+        self.look_at_detached();
         self.interfaces.retain(|known| {
             known.state != State::Refused || links.iter().any(|link| link.index == known.index)
         });
@@ -247,6 +245,17 @@ impl<P: Datapath> Instance<P> {
             }
         }
         say
+    }
+
+    /// Keeps the counts of detached interfaces once they are complete.
+    pub(crate) fn look_at_detached(&mut self) {
+        for known in self.interfaces.iter_mut().filter(|known| !known.is_live()) {
+            if let Some(device) = known.device.take_if(|device| self.path.has_left(*device)) {
+                let counts = Arc::make_mut(&mut self.former).keep(&self.path.received(device));
+                known.counts = Arc::new(counts);
+                self.attachments += 1;
+            }
+        }
     }
 
     /// Tries one refused interface that matches a pattern again, if its time has come: the reason for the refusal (an
@@ -270,7 +279,7 @@ impl<P: Datapath> Instance<P> {
     fn forget(&mut self) {
         let mut gone = self.interfaces.iter().filter(|known| known.is_gone()).count();
         self.interfaces.retain(|known| {
-            let forgotten = known.is_gone() && gone > MAX_INTERFACES;
+            let forgotten = known.is_gone() && known.device.is_none() && gone > MAX_INTERFACES;
             gone -= usize::from(forgotten);
             !forgotten
         });
@@ -387,7 +396,6 @@ pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus, is_named: bool) -
 /// Checks an interface that is steered.
 fn see<P: Datapath>(
     path: &mut P,
-    former: &mut Arc<Former>,
     known: &mut Steered<P::Device>,
     links: &[Link],
 ) -> Option<Happened> {
@@ -412,8 +420,6 @@ fn see<P: Datapath>(
         // This is also done if another process detached the program, since its number is then free for another
         // interface.
         path.detach(device);
-        known.device = None;
-        known.counts = Arc::new(Arc::make_mut(former).keep(&path.received(device)));
         (known.state, known.why) = (state, Some(why.to_owned()));
         let text = format!("{} is no longer steered: {why}", known.name);
         let event = Happened::new(EventKind::InterfaceGone, text);

@@ -3,12 +3,14 @@
 use super::Path;
 use crate::abi::{self, FLUSHING, MAX_DEVICES, MAY_BE_PARTIAL, Mode};
 use crate::compile::Rows;
+use crate::grace::{Graces, Ticket};
 use crate::gro;
 use crate::setup::Settings;
 use crate::view::KnownDevice;
 use rxsteer_core::Policy;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// An attached interface: its number in counters.
@@ -38,9 +40,9 @@ pub enum AttachError {
     /// The driver does not support this mode.
     #[error("its driver refuses XDP in {0} mode; try --mode generic")]
     NotSupported(Mode),
-    /// The wait for programs under way failed.
-    #[error("{0}")]
-    Grace(#[source] io::Error),
+    /// Programs may still use what the interface's former attachment used.
+    #[error("it was detached a moment ago, and frames may still be under way; try it again")]
+    StillDetaching,
     /// Something else.
     #[error("the kernel refused to attach: {0}")]
     Refused(#[from] io::Error),
@@ -65,7 +67,26 @@ pub(super) struct Device {
     link: OwnedFd,
 }
 
+/// An interface whose frames are not steered yet.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    pub(super) number: usize,
+    may_be_partial: bool,
+    /// `None` until the table of interfaces names it: frames pass as if no program were attached. Then they go through
+    /// the ring of the receiving CPU until this is over.
+    pub(super) passing: Option<Passing>,
+}
+
+/// An interface that was detached. Until the grace period is over, programs may use its entry and its tables.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    id: DeviceId,
+    device: Detached,
+    ticket: Ticket,
+}
+
 /// What is left of an interface that was detached.
+#[derive(Debug)]
 pub(super) struct Detached {
     pub(super) ifindex: u32,
     pub(super) name: String,
@@ -73,10 +94,49 @@ pub(super) struct Detached {
     pub(super) queues: u32,
 }
 
+/// The wait until all frames that have passed are in the stack: every poll has ended, and GRO no longer holds any of
+/// them.
+#[derive(Debug)]
+pub(super) enum Passing {
+    /// Until every poll under way has ended. GRO may then hold frames for this long.
+    Polled(Ticket, Duration),
+    /// Until GRO has handed on what it held.
+    Held(Instant),
+    /// Until the poll in which it did so has ended as well.
+    HandedOn(Ticket),
+    /// No frame that has passed is under way.
+    Over,
+}
+
+impl Passing {
+    pub(super) fn is_over(&mut self, graces: &Graces) -> io::Result<bool> {
+        loop {
+            let has_ended = match self {
+                Passing::Polled(ticket, _) | Passing::HandedOn(ticket) => {
+                    graces.has_passed(ticket)?
+                }
+                Passing::Held(until) => Instant::now() >= *until,
+                Passing::Over => return Ok(true),
+            };
+            if !has_ended {
+                return Ok(false);
+            }
+            *self = match self {
+                Passing::Polled(_, hold) if !hold.is_zero() => {
+                    Passing::Held(Instant::now() + *hold)
+                }
+                Passing::Held(_) => Passing::HandedOn(graces.begin()),
+                _ => Passing::Over,
+            };
+        }
+    }
+}
+
 impl Path {
     /// Attaches an interface with this name and number of RX queues. This works without capabilities. With
     /// `may_be_partial`, frames whose TCP or UDP checksum the sender left to a device pass; virtual interfaces (veth,
-    /// tun, virtio) receive such frames.
+    /// tun, virtio) receive such frames. The ticks do the rest: for a few milliseconds, all frames of the interface go
+    /// through the ring of the receiving CPU.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -87,7 +147,11 @@ impl Path {
         rx_queues: u16,
         may_be_partial: bool,
     ) -> Result<DeviceId, AttachError> {
-        let number = self.devices.iter().position(Option::is_none);
+        let is_free = |number: &usize| {
+            let leaves = |leaving: &Leaving| usize::from(leaving.id.0) == *number;
+            self.devices[*number].is_none() && !self.leaving.iter().any(leaves)
+        };
+        let number = (0..self.devices.len()).find(is_free);
         let number = number.ok_or(AttachError::TooMany(self.devices.len() as u32))?;
         let queues = match self.mode {
             Mode::Native => u32::from(rx_queues.max(1)),
@@ -97,6 +161,9 @@ impl Path {
         let first_table = self.free_tables(queues)?;
         let device_index = (ifindex % MAX_DEVICES) as usize;
         let other = self.bss().steer_devices[device_index].ifindex;
+        if self.leaving.iter().any(|leaving| leaving.device.ifindex == ifindex) {
+            return Err(AttachError::StillDetaching);
+        }
         if other == ifindex {
             // The entry belongs to an attachment that was not detached yet.
             return Err(AttachError::Busy);
@@ -114,53 +181,117 @@ impl Path {
             }
         })?;
         self.clear_counts(number as u32);
-        // While the interface flushes, its frames go through other rings. All frames are guarded until those rings have
+        self.tables[first_table as usize..][..queues as usize].fill(true);
+        let name = name.to_owned();
+        self.devices[number] = Some(Device { ifindex, name, first_table, queues, link });
+        // In generic mode a frame is already a socket buffer, which keeps the mark.
+        let may_be_partial = may_be_partial && mode == Mode::Native;
+        self.arriving.push(Arriving { number, may_be_partial, passing: None });
+        // The next tick meets the same error.
+        let _ = self.go_on_arriving();
+        self.publish();
+        Ok(DeviceId(number as u16))
+    }
+
+    /// Continues to steer the interfaces that were attached; returns whether all are steered.
+    pub(super) fn go_on_arriving(&mut self) -> io::Result<bool> {
+        if self.arriving.is_empty() {
+            return Ok(true);
+        }
+        // While an interface flushes, its frames go through other rings. All frames are guarded until those rings have
         // drained.
-        self.guard_again().map_err(AttachError::Grace)?;
-        self.write_rows_of(name, first_table, queues);
-        self.loaded.rules.name_interface(number, name);
+        let are_guarded = self.guard_again()?;
+        if self.is_unguarded() {
+            return Ok(false);
+        }
+        for at in 0..self.arriving.len() {
+            if self.arriving[at].passing.is_none() {
+                self.arriving[at].passing = Some(self.begin_to_steer(at));
+            }
+        }
+        if !are_guarded {
+            return Ok(false);
+        }
+        let mut all_are_over = Ok(());
+        let graces = &self.graces;
+        self.arriving.retain_mut(|arriving| {
+            let Some(passing) = &mut arriving.passing else { return true };
+            !passing.is_over(graces).unwrap_or_else(|why| {
+                all_are_over = Err(why);
+                false
+            })
+        });
+        self.set_flushing();
+        all_are_over.map(|()| self.arriving.is_empty())
+    }
+
+    /// Names an interface in the table of interfaces: from now on its frames are ours. Returns how long they flush.
+    fn begin_to_steer(&mut self, at: usize) -> Passing {
+        let Arriving { number, may_be_partial, .. } = self.arriving[at];
+        let Some(Device { ifindex, name, first_table, queues, .. }) = &self.devices[number] else {
+            return Passing::Over;
+        };
+        let (ifindex, name, first_table, queues) = (*ifindex, name.clone(), *first_table, *queues);
+        self.write_rows_of(&name, first_table, queues);
+        self.loaded.rules.name_interface(number, &name);
         let flushes = !(self.settings.shadow || self.settings.policy == Policy::None);
-        let device = &mut self.bss().steer_devices[device_index];
+        let device = &mut self.bss().steer_devices[(ifindex % MAX_DEVICES) as usize];
         device.device = number as u16;
         device.queues = queues as u16;
         device.first_table = first_table;
         // GRO may still hold frames that passed without our program just before; see steer_shared.h. If all frames
         // pass, they stay behind those frames anyway.
         device.flags = if flushes { FLUSHING } else { 0 };
-        // In generic mode a frame is already a socket buffer, which keeps the mark.
-        if may_be_partial && mode == Mode::Native {
+        if may_be_partial {
             device.flags |= MAY_BE_PARTIAL;
         }
         abi::activate(&mut device.ifindex, ifindex);
-        self.tables[first_table as usize..][..queues as usize].fill(true);
-        let waited = if flushes { self.wait_for_passed(&[ifindex]) } else { self.graces.wait() };
-        // On an error the link is dropped with this function. The entry and the tables stay in use by the interface,
-        // since programs may still use them.
-        waited.map_err(AttachError::Grace)?;
-        self.bss().steer_devices[device_index].flags &= !FLUSHING;
-        let name = name.to_owned();
-        self.devices[number] = Some(Device { ifindex, name, first_table, queues, link });
-        self.publish();
-        Ok(DeviceId(number as u16))
+        if flushes { self.passing() } else { Passing::Over }
     }
 
     /// Detaches an interface at once. Frames in rings are still delivered; to keep the order, drain first
-    /// ([`Path::begin_drain`]). The interface's counts are kept until another interface gets its number.
+    /// ([`Path::begin_drain`]). The interface's counts are kept until another interface gets its number; they are complete
+    /// once [`Path::has_left`].
     pub fn detach(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(usize::from(id.0)).and_then(Option::take) else {
             return;
         };
-        let device_index = (device.ifindex % MAX_DEVICES) as usize;
-        drop(device.link);
-        // Programs may use the entry and the tables until the grace period ends. If the wait fails, no other interface
-        // gets them.
-        if self.graces.wait().is_ok() {
-            self.tables[device.first_table as usize..][..device.queues as usize].fill(false);
-            self.bss().steer_devices[device_index].ifindex = 0;
+        self.arriving.retain(|arriving| arriving.number != usize::from(id.0));
+        let Device { ifindex, name, first_table, queues, link } = device;
+        drop(link);
+        let device = Detached { ifindex, name, first_table, queues };
+        self.leaving.push(Leaving { id, device, ticket: self.graces.begin() });
+    }
+
+    /// Whether the interface is detached, and no program works for it any more. The ticks find this out.
+    #[must_use]
+    pub fn has_left(&self, id: DeviceId) -> bool {
+        let is_attached = self.devices.get(usize::from(id.0)).is_some_and(Option::is_some);
+        !is_attached && !self.leaving.iter().any(|leaving| leaving.id == id)
+    }
+
+    /// Frees what the interfaces used that were detached a grace period ago.
+    pub(super) fn go_on_leaving(&mut self) -> io::Result<()> {
+        let mut result = Ok(());
+        let graces = &self.graces;
+        let has_left = |leaving: &mut Leaving| {
+            graces.has_passed(&mut leaving.ticket).unwrap_or_else(|why| {
+                result = Err(why);
+                false
+            })
+        };
+        let left: Vec<Leaving> = self.leaving.extract_if(.., has_left).collect();
+        for Leaving { id, device, .. } in left {
+            let Detached { ifindex, first_table, queues, .. } = device;
+            self.tables[first_table as usize..][..queues as usize].fill(false);
+            let entry = &mut self.bss().steer_devices[(ifindex % MAX_DEVICES) as usize];
+            if entry.ifindex == ifindex {
+                entry.ifindex = 0;
+            }
             self.publish();
-            let Device { ifindex, name, first_table, queues, .. } = device;
-            self.end_flows(id, Detached { ifindex, name, first_table, queues });
+            self.end_flows(id, device);
         }
+        result
     }
 
     /// Sets the interface's new name. CPU maps and bindings for that name take effect in the next tick.
@@ -232,17 +363,11 @@ impl Path {
         map.len()
     }
 
-    /// Waits until all frames that have passed are in the stack: every poll has ended, and GRO no longer holds any of
-    /// them.
-    pub(super) fn wait_for_passed(&self, indices: &[u32]) -> io::Result<()> {
-        self.graces.wait()?;
-        let hold = gro::longest_hold(indices, self.loaded.hz);
-        if !hold.is_zero() {
-            std::thread::sleep(hold);
-            // The poll in which GRO handed them on has ended as well.
-            self.graces.wait()?;
-        }
-        Ok(())
+    /// Begins to wait for the frames of all interfaces that have passed.
+    pub(super) fn passing(&self) -> Passing {
+        let indices: Vec<u32> =
+            self.devices.iter().flatten().map(|device| device.ifindex).collect();
+        Passing::Polled(self.graces.begin(), gro::longest_hold(&indices, self.loaded.hz))
     }
 
     fn free_tables(&self, queues: u32) -> Result<u32, AttachError> {

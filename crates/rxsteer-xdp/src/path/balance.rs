@@ -149,7 +149,7 @@ impl Path {
         let elapsed_ns = elapsed.as_nanos() as u64;
         let moves = counting.balancer.interval(&self.buckets.table, &loads, &counted, elapsed_ns);
         // While a change is under way, the active rules may be others.
-        if self.requested.is_none() && !self.is_draining {
+        if self.requested.is_none() && self.change.is_none() && !self.is_draining {
             self.move_buckets(&moves);
         }
     }
@@ -220,8 +220,8 @@ pub(super) fn read_stat() -> Option<String> {
     std::fs::read_to_string("/proc/stat").ok()
 }
 
-/// By CPU id: nanoseconds in which the CPU was not idle, by the text of `/proc/stat`: lines `cpuN user nice system idle iowait irq softirq steal guest …` in ticks
-/// (proc_stat(5)); guest time is also in user time.
+/// By CPU id: nanoseconds in which the CPU was not idle, by the text of `/proc/stat`: lines
+/// `cpuN user nice system idle iowait irq softirq steal guest …` in ticks (proc_stat(5)); guest time is also in user time.
 fn busy_in(stat: &str) -> Option<Vec<u64>> {
     let mut busy = Vec::new();
     for line in stat.lines() {

@@ -2,69 +2,150 @@
 //!
 //! A comment at each step says what it prevents; docs/in-kernel.md lists the steps in order.
 
-use super::attach::Device;
+use super::attach::{Arriving, Device, Passing};
 use super::{Looks, Path, attach};
 use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES, PARSE_NUMBERS};
 use crate::compile::{Local, compile};
+use crate::grace::Ticket;
 use crate::load::{LoadError, Loaded, SOCKET_TRACEPOINTS};
-use crate::rings::Made;
+use crate::rings::{Made, Sent};
 use crate::setup::Settings;
 use rxsteer_core::CpuSet;
 use std::io;
 use std::os::fd::AsFd;
 
+/// A change for which the rings are made. No step waits for a ring, so the change ends within a few grace periods, also
+/// where other settings are requested meanwhile.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// These settings become active once no frame that passed is under way. Until then all frames go through the ring of
+    /// the receiving CPU, if frames passed.
+    Begun(Settings, Passing),
+    /// The settings are active, and programs may still use the former ones.
+    Activated,
+    /// What was sent to each ring when no program used the former settings any more. A grace period later, these frames
+    /// are in their rings.
+    Limited(Vec<Sent>, Ticket),
+}
+
+impl Change {
+    /// The settings, if they are not active yet.
+    pub(super) fn settings(&mut self) -> Option<&mut Settings> {
+        match self {
+            Change::Begun(settings, _) => Some(settings),
+            _ => None,
+        }
+    }
+}
+
 impl Path {
-    /// Makes the change if that is possible now; returns whether it was made.
-    pub(super) fn change_to(&mut self, settings: &Settings) -> Result<bool, LoadError> {
+    /// Continues the change under way, and begins the requested one if that is possible now. Returns whether none is
+    /// left.
+    pub(super) fn go_on_changing(&mut self) -> Result<bool, LoadError> {
+        if !self.end_change()? {
+            return Ok(false);
+        }
+        let Some(requested) = self.requested.clone() else { return Ok(true) };
+        Ok(self.begin_change(&requested)? && self.end_change()?)
+    }
+
+    /// Begins the change, unless something has to be delivered or done first; returns whether it began.
+    fn begin_change(&mut self, settings: &Settings) -> Result<bool, LoadError> {
+        // The frames of an interface that arrives go through other rings for a while.
+        if !self.arriving.is_empty() {
+            return Ok(false);
+        }
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
         // First, frames that went unguarded are guarded again.
-        self.guard_again()?;
-        if !self.are_unguarded_delivered()? {
+        if !self.guard_again()? || !self.are_unguarded_delivered()? {
             return Ok(false);
         }
-        if settings.shadow && !self.settings.shadow {
-            // In shadow mode every frame passes, so nothing may be under way.
-            let passing = self.settings.without_steering();
-            self.decide_by(&passing)?;
-            if !self.are_drained()? {
-                return Ok(false);
-            }
+        // In shadow mode every frame passes, so nothing may be under way.
+        let enters_shadow = settings.shadow && !self.settings.shadow;
+        if enters_shadow && !(self.let_pass()? && self.are_drained()?) {
+            return Ok(false);
         }
-        if self.make_rings(settings)? == Made::Later {
+        if !self.are_readers_gone()? || self.make_rings(settings)? == Made::Later {
             return Ok(false);
         }
         // If frames pass before and after the change, they also pass in between: the rings would delay some of them.
-        self.set_flushing(self.passes_frames && !settings.shadow)?;
-        self.decide_by(settings)?;
-        self.set_flushing(false)?;
-        if !settings.policy.is_rfs() {
-            self.desired_links = None;
-        }
-        self.before_limit = match settings.flow_limit {
-            Some(_) => {
-                let sent = self.loaded.rings.lock().sent_to_all();
-                self.graces.wait()?;
-                Some(self.loaded.rings.lock().snapshot_since(sent))
-            }
-            None => None,
-        };
-        self.settings = settings.clone();
-        self.quiet_ticks = 0;
+        self.is_flushing = self.passes_frames && !settings.shadow;
+        self.set_flushing();
+        let passing = if self.is_flushing { self.passing() } else { Passing::Over };
+        self.change = Some(Change::Begun(settings.clone(), passing));
+        self.requested = None;
         Ok(true)
     }
 
-    /// Switches flushing on or off. When it is on, all frames of all interfaces go through the ring of the receiving
-    /// CPU from the moment this returns.
-    fn set_flushing(&mut self, flushes: bool) -> io::Result<()> {
-        let indices: Vec<u32> =
-            self.devices.iter().flatten().map(|device| device.ifindex).collect();
-        for index in &indices {
-            let device_index = (index % MAX_DEVICES) as usize;
-            let flags = &mut self.bss().steer_devices[device_index].flags;
+    /// Continues the change under way; returns whether none is left.
+    pub(super) fn end_change(&mut self) -> io::Result<bool> {
+        while let Some(change) = &mut self.change {
+            match change {
+                Change::Begun(settings, passing) => {
+                    if !passing.is_over(&self.graces)? {
+                        return Ok(false);
+                    }
+                    let settings = settings.clone();
+                    if !self.change_to(&settings)? {
+                        return Ok(false);
+                    }
+                }
+                Change::Activated => {
+                    if !self.are_readers_gone()? {
+                        return Ok(false);
+                    }
+                    self.is_flushing = false;
+                    self.set_flushing();
+                    if !self.settings.policy.is_rfs() {
+                        self.desired_links = None;
+                    }
+                    self.before_limit = None;
+                    self.change = self.settings.flow_limit.map(|_| {
+                        let sent = self.loaded.rings.lock().sent_to_all();
+                        Change::Limited(sent, self.graces.begin())
+                    });
+                }
+                Change::Limited(sent, ticket) => {
+                    if !self.graces.has_passed(ticket)? {
+                        return Ok(false);
+                    }
+                    let sent = std::mem::take(sent);
+                    self.before_limit = Some(self.loaded.rings.lock().snapshot_since(sent));
+                    self.change = None;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the settings active, unless a program still uses the inactive configuration; returns whether it did.
+    fn change_to(&mut self, settings: &Settings) -> io::Result<bool> {
+        if !self.activate(settings, false)? {
+            return Ok(false);
+        }
+        self.settings = settings.clone();
+        self.quiet_ticks = 0;
+        self.change = Some(Change::Activated);
+        Ok(true)
+    }
+
+    /// Writes which interfaces flush: all their frames go through the ring of the receiving CPU from the moment this
+    /// returns.
+    pub(super) fn set_flushing(&mut self) {
+        for number in 0..self.devices.len() {
+            let Some(device) = &self.devices[number] else { continue };
+            let (index, is_flushing) = (device.ifindex, self.is_flushing);
+            let arriving = self.arriving.iter().find(|arriving| arriving.number == number);
+            let flushes = match arriving {
+                // It is not in the table yet.
+                Some(Arriving { passing: None, .. }) => continue,
+                Some(Arriving { passing: Some(_), .. }) => true,
+                None => is_flushing,
+            };
+            let flags = &mut self.bss().steer_devices[(index % MAX_DEVICES) as usize].flags;
             *flags = if flushes { *flags | FLUSHING } else { *flags & !FLUSHING };
         }
-        if flushes { self.wait_for_passed(&indices) } else { Ok(()) }
     }
 
     /// The number of the active configuration.
@@ -72,30 +153,28 @@ impl Path {
         self.loaded.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.steer_active & 1)
     }
 
-    /// Writes the inactive configuration, activates it, and waits until no program uses the former one.
-    pub(super) fn decide_by(&mut self, settings: &Settings) -> io::Result<()> {
-        self.activate(settings, false)?;
-        self.wait_for_readers()
-    }
-
-    /// Waits until no program uses the inactive configuration any more, so that it can be rewritten.
-    fn wait_for_readers(&mut self) -> io::Result<()> {
-        if self.may_be_read {
-            self.graces.wait()?;
-            self.may_be_read = false;
-            let reads_tunnels = self.loaded.rules.read_tunnels(self.active_part());
-            if !reads_tunnels {
-                self.bss().steer_rule_options = 0;
-            }
+    /// Whether no program uses the inactive configuration any more, so that it can be rewritten.
+    pub(super) fn are_readers_gone(&mut self) -> io::Result<bool> {
+        let Some(ticket) = &mut self.read_until else { return Ok(true) };
+        if !self.graces.has_passed(ticket)? {
+            return Ok(false);
         }
-        Ok(())
+        self.read_until = None;
+        if !self.loaded.rules.read_tunnels(self.active_part()) {
+            self.bss().steer_rule_options = 0;
+        }
+        Ok(true)
     }
 
     /// Writes the inactive configuration, and activates it; with `unguarded`, without the order guard: see
-    /// `unguarded.rs`. Programs may use the former one for a grace period.
-    pub(super) fn activate(&mut self, settings: &Settings, unguarded: bool) -> io::Result<()> {
-        self.wait_for_readers()?;
+    /// `unguarded.rs`. Programs may use the former one until [`Path::are_readers_gone`]. Returns whether it was
+    /// activated: not while programs use the inactive one.
+    pub(super) fn activate(&mut self, settings: &Settings, unguarded: bool) -> io::Result<bool> {
+        if !self.are_readers_gone()? {
+            return Ok(false);
+        }
         self.passes_frames = settings.has_passed_flows();
+        self.lets_pass = false;
         self.prepare_buckets(settings);
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
         let rings = self.loaded.rings.lock();
@@ -121,8 +200,8 @@ impl Path {
         bss.steer_configs[CONFIG_FLUSHING as usize] = flushing;
         bss.steer_configs[part as usize] = config;
         abi::activate(&mut bss.steer_active, part);
-        self.may_be_read = true;
-        Ok(())
+        self.read_until = Some(self.graces.begin());
+        Ok(true)
     }
 
     /// The flow limit computes the number of waiting frames from sequence numbers. Since the limit was activated, every
@@ -131,7 +210,7 @@ impl Path {
     pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.before_limit
-            && rings.have_drained_past(snapshots, &mut self.looks.limit, &mut self.graces)?
+            && rings.have_drained_past(snapshots, &mut self.looks.limit, &self.graces)?
         {
             rings.mark_snapshots_delivered(snapshots);
             self.before_limit = None;
@@ -161,12 +240,9 @@ impl Path {
         }
         let drained = retired.end(&rings, &self.graces)?;
         drained.iter().for_each(|ring| rings.mark_delivered(ring));
-        marked.begin(
-            &rings,
-            drained.into_iter().map(|ring| ring.ring).collect(),
-            &mut self.graces,
-        )?;
-        retired.begin(&rings, rings.retired(), &mut self.graces)?;
+        let drained = drained.into_iter().map(|ring| ring.ring).collect();
+        marked.begin(&rings, drained, &self.graces);
+        retired.begin(&rings, rings.retired(), &self.graces);
         Ok(())
     }
 
@@ -218,7 +294,7 @@ impl Path {
         // The thread may have fallen asleep unseen. A flow that sends less often than switches are looked at would
         // otherwise be deferred at each of its packets.
         let rings = self.loaded.rings.lock();
-        self.looks.deferring.begin(&rings, rings.all(), &mut self.graces)?;
+        self.looks.deferring.begin(&rings, rings.all(), &self.graces);
         Ok(())
     }
 

@@ -38,15 +38,15 @@ fn flow_limit_that_has_no_room_is_refused() {
     }
 }
 
-/// Only a change waits for grace periods. What follows it asks for them, and goes on in later ticks.
+/// Ticks ask for grace periods, and go on in later ticks.
 #[test]
-fn ticks_between_changes_wait_for_no_grace_period() {
-    let test = "path::ticks_between_changes_wait_for_no_grace_period";
+fn change_and_the_way_to_unguarded_frames_go_on_in_ticks() {
+    let test = "path::change_and_the_way_to_unguarded_frames_go_on_in_ticks";
     let Some(loaded) = loaded(test, load(&setup())) else { return };
     let settings = Settings::new(Policy::Rps, "0".parse().unwrap());
     let mut path = Path::with(loaded, &setup(), &settings).unwrap();
     let until_unguarded = |path: &mut Path| {
-        let (waited, asked) = path.graces.counts();
+        let asked = path.graces.asked();
         for _ in 0..1000 {
             path.tick().unwrap();
             path.graces.until_all_are_over();
@@ -55,8 +55,7 @@ fn ticks_between_changes_wait_for_no_grace_period() {
             }
         }
         assert!(path.is_unguarded());
-        let (waited_by_now, asked_by_now) = path.graces.counts();
-        assert_eq!(waited_by_now, waited, "no tick waited");
+        let asked_by_now = path.graces.asked();
         // What was counted has its numbers, twice; no program reads a slot that was unset.
         assert!(asked_by_now >= asked + 3, "{asked} {asked_by_now}");
     };
@@ -97,7 +96,9 @@ fn no_slot_outlives_frames_without_the_guard() {
     }
     assert!(path.is_unguarded() && is_unset(&path));
     set(&path, 0);
-    path.guard_again().unwrap();
+    while !path.guard_again().unwrap() {
+        path.graces.until_all_are_over();
+    }
     assert!(!path.is_unguarded() && is_unset(&path));
 }
 

@@ -32,6 +32,8 @@ use std::mem::offset_of;
 pub(super) struct Unguarded {
     /// Whether they are unguarded.
     holds: bool,
+    /// Whether the guard is active again, and programs may still use the configuration without it.
+    ends: bool,
     /// Set when frames are guarded again: the snapshot past which rings must drain before rules may change.
     left: Option<Vec<Snapshot>>,
     /// Set on the way to unguarded frames: how far it is, and the number of frames that had gone off target before.
@@ -86,20 +88,31 @@ impl Path {
         self.unguarded.holds
     }
 
-    /// Guards all frames from the moment this returns.
-    pub(super) fn guard_again(&mut self) -> io::Result<()> {
-        if let Some((Approach::Unset(..), _)) = self.unguarded.approach {
-            self.graces.wait()?;
+    /// Guards all frames; returns whether all are guarded. The caller calls this until it is so.
+    pub(super) fn guard_again(&mut self) -> io::Result<bool> {
+        if let Some((Approach::Unset(_, ticket), _)) = &mut self.unguarded.approach {
+            if !self.graces.has_passed(ticket)? {
+                return Ok(false);
+            }
             self.lose_slots();
         }
         self.unguarded.approach = None;
         if self.unguarded.holds {
+            if !self.are_readers_gone()? {
+                return Ok(false);
+            }
             self.unset_slots(|_, _| false);
-            self.decide_by(&self.settings.clone())?;
-            self.unguarded.holds = false;
+            self.activate(&self.settings.clone(), false)?;
+            (self.unguarded.holds, self.unguarded.ends) = (false, true);
+        }
+        if self.unguarded.ends {
+            if !self.are_readers_gone()? {
+                return Ok(false);
+            }
+            self.unguarded.ends = false;
             self.lose_slots();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Flows may have frames under way that no slot records: all that was sent until now must be delivered before rules
@@ -111,12 +124,8 @@ impl Path {
 
     /// Whether something waits for rings to drain past a snapshot.
     pub(super) fn waits_for_rings(&self) -> bool {
-        self.unguarded.left.is_some() || self.unguarded.approach.is_some()
-    }
-
-    /// Whether a change of rules has to wait for frames that no slot records.
-    pub(super) fn is_guarded_again(&self) -> bool {
-        self.unguarded.left.is_some()
+        let Unguarded { ends, left, approach, .. } = &self.unguarded;
+        *ends || left.is_some() || approach.is_some()
     }
 
     /// Whether no frame is under way that no slot records. Call [`Path::guard_again`] first.
@@ -124,7 +133,7 @@ impl Path {
         let rings = self.loaded.rings.lock();
         let Unguarded { left, look, .. } = &mut self.unguarded;
         if let Some(snapshots) = left
-            && rings.have_drained_past(snapshots, look, &mut self.graces)?
+            && rings.have_drained_past(snapshots, look, &self.graces)?
         {
             *left = None;
         }
@@ -149,7 +158,7 @@ impl Path {
             }
             // Starting is pointless as long as flows still move.
             None if !is_quiet => {}
-            None => self.unguarded.approach = Some((Approach::Counted(self.graces.begin()?), now)),
+            None => self.unguarded.approach = Some((Approach::Counted(self.graces.begin()), now)),
         }
         Ok(())
     }
@@ -159,7 +168,7 @@ impl Path {
         Ok(Some(match approach {
             Approach::Counted(ticket) if self.graces.is_over(ticket)? => {
                 let sent = self.loaded.rings.lock().sent_to_all();
-                Approach::Sent(sent, self.graces.begin()?)
+                Approach::Sent(sent, self.graces.begin())
             }
             Approach::Sent(sent, ticket) if self.graces.is_over(ticket)? => {
                 self.unguarded.look = Look::default();
@@ -168,7 +177,7 @@ impl Path {
             Approach::Snapshot(snapshots) => {
                 let rings = self.loaded.rings.lock();
                 let look = &mut self.unguarded.look;
-                if !rings.have_drained_past(&snapshots, look, &mut self.graces)? {
+                if !rings.have_drained_past(&snapshots, look, &self.graces)? {
                     return Ok(Some(Approach::Snapshot(snapshots)));
                 }
                 rings.mark_snapshots_delivered(&snapshots);
@@ -178,16 +187,17 @@ impl Path {
                 self.unset_slots(|rings, last| {
                     rings.is_after(&snapshots, (last.rx_cpu, last.ring()), last.seq)
                 });
-                Approach::Unset(snapshots, self.graces.begin()?)
+                Approach::Unset(snapshots, self.graces.begin())
             }
             Approach::Unset(snapshots, ticket) => match self.graces.is_over(ticket) {
                 Ok(false) => Approach::Unset(snapshots, ticket),
                 // That slots were unset must not be forgotten, so the wait is repeated.
-                Err(_) => Approach::Unset(snapshots, self.graces.begin()?),
-                Ok(true) => {
+                Err(_) => Approach::Unset(snapshots, self.graces.begin()),
+                Ok(true) if matches!(self.are_readers_gone(), Ok(true)) => {
                     self.end_approach(&snapshots, off_target)?;
                     return Ok(None);
                 }
+                Ok(true) => Approach::Unset(snapshots, ticket),
             },
             waits => waits,
         }))

@@ -86,6 +86,8 @@ struct Variant {
 
 /// The programs that are timed in a turn, and the empty one that runs at the same context switches.
 const TIMED: usize = 4;
+/// The most ticks until frames go unguarded.
+const TICKS: u32 = 50;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     timed(|| measure(options))
@@ -252,10 +254,15 @@ fn steered(
     })
 }
 
-/// Runs the ticks after attaching: some policies stop using the guard when they are at rest.
+/// Runs the ticks after attaching, until all frames are steered, and frames go unguarded under policies that allow it.
 pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
-    for _ in 0..4 {
+    path.settle()?;
+    for _ in 0..TICKS {
         path.tick()?;
+        if path.is_unguarded() {
+            break;
+        }
+        sleep(Duration::from_millis(20));
     }
     Ok(())
 }
