@@ -6,10 +6,15 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d "${TMPDIR:-/tmp}/rxsteer.XXXXXX")
+# What the present command writes.
+log=$logs/last
 watcher=
+# The process group that works beside us.
+beside=
 
 finish() {
   stop_watching
+  [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true
   rm -rf "$logs"
 }
 trap finish EXIT
@@ -28,16 +33,16 @@ give_up() {
 # Quiet until it matters
 
 # quietly LABEL COMMAND...: runs the command, showing nothing unless it fails; on a terminal, what it is at once it
-# has taken more than a few seconds. Its output is left in "$logs/last".
+# has taken more than a few seconds. Its output is left in "$log".
 quietly() {
   local label=$1 status=0
   shift
   watch_progress "$label"
-  "$@" >"$logs/last" 2>&1 </dev/null || status=$?
+  "$@" >"$log" 2>&1 </dev/null || status=$?
   stop_watching
   if ((status != 0)); then
     # Which crates were built says nothing about why.
-    grep -avE '^ +(Compiling|Checking|Downloaded|Downloading) ' "$logs/last" >&2 || true
+    grep -avE '^ +(Compiling|Checking|Downloaded|Downloading) ' "$log" >&2 || true
     # The label says more than the name of a function of ours.
     declare -F "$1" >/dev/null || label+=" ($*)"
     say "$label failed with exit status $status."
@@ -47,11 +52,11 @@ quietly() {
 
 watch_progress() {
   [[ -t 2 ]] || return 0
-  : >"$logs/last"
+  : >"$log"
   (
     sleep 3
     while :; do
-      printf '\r\033[K%s: %s' "$1" "$(tail -n 1 "$logs/last" | cut -c 1-60)" >&2
+      printf '\r\033[K%s: %s' "$1" "$(tail -n 1 "$log" | cut -c 1-60)" >&2
       sleep 1
     done
   ) &

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2031
 # Counting what passed: sourced by ./test and .ci/run, after prepare.sh.
 #
 # Each part is one line. A part that failed shows its whole output first; one that this machine can't do, and each test
@@ -32,12 +32,12 @@ tests() {
   shift
   declare -F "$1" >/dev/null || set -- "${heard[@]}" "$@"
   quietly "$name" "$@" || status=$?
-  if ! read -r ok bad left < <(closing_counts "$logs/last"); then
+  if ! read -r ok bad left < <(closing_counts "$log"); then
     ok=$(sum_of passed)
     bad=$(sum_of failed)
     by_themselves=$(skip_lines | wc -l)
-    left=$(($(sum_of ignored) + by_themselves))
-    if grep -aq '^test result:' "$logs/last"; then
+    left=$(($(sum_of ignored) + $(reported_skip_lines | wc -l)))
+    if grep -aq '^test result:' "$log"; then
       # Such a test says so and returns: cargo takes it for passed.
       ok=$((ok > by_themselves ? ok - by_themselves : 0))
     elif ((status == 0 && by_themselves == 0)); then
@@ -63,19 +63,53 @@ closing_counts() {
   tail -n 1 "$1" | sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' | grep .
 }
 
+# tests_beside NAME COMMAND...: as tests, while the parts that follow run. `report_beside` waits for it and reports it.
+# shellcheck disable=SC2030,SC2031  # it reports its own counts
+tests_beside() {
+  # A process group of its own, which ends with us.
+  set -m
+  (
+    log=$logs/beside passed=0 failed=0 skipped=0
+    tests "$@"
+    close_report
+  ) >"$logs/beside.report" 2>"$logs/beside.shown" </dev/null &
+  set +m
+  beside=$!
+}
+
+report_beside() {
+  local ok bad left
+  [[ -n $beside ]] || return 0
+  wait "$beside" || true
+  beside=
+  cat "$logs/beside.shown" >&2
+  sed '$d' "$logs/beside.report"
+  if read -r ok bad left < <(closing_counts "$logs/beside.report"); then
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
+  else
+    failed=$((failed + 1))
+    printf 'FAILED  what ran beside other tests ended early\n'
+  fi
+}
+
 # The sum of a column of cargo's "test result: ok. 3 passed; 0 failed; 1 ignored; ..." lines.
 sum_of() {
-  sed -n "s/^test result:.* \([0-9][0-9]*\) $1;.*/\1/p" "$logs/last" | awk '{ sum += $1 } END { print sum + 0 }'
+  sed -n "s/^test result:.* \([0-9][0-9]*\) $1;.*/\1/p" "$log" | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
 # What tests say that find that they can't be done here.
 skip_lines() {
-  grep -aoE 'SKIPPED [^ ]+: .*' "$logs/last" || true
+  grep -aoE 'SKIPPED [^ ]+: .*' "$log" || true
+}
+
+# The same without those that another part of the report has.
+reported_skip_lines() {
+  skip_lines | grep -av ': run beside other tests$' || true
 }
 
 # The same, a line for each reason that many have.
 short_skip_lines() {
-  skip_lines | awk '{
+  reported_skip_lines | awk '{
     reason = $0
     sub(/^SKIPPED [^ ]+: /, "", reason)
     if (!(reason in tests)) order[++reasons] = reason
@@ -94,7 +128,7 @@ short_skip_lines() {
 # The tests marked #[ignore], as lines of the same form.
 ignored_lines() {
   sed -n -e 's/^test \(.*\) \.\.\. ignored, \(.*\)/SKIPPED \1: \2/p' \
-    -e 's/^test \(.*\) \.\.\. ignored$/SKIPPED \1: it is marked to be left out/p' "$logs/last"
+    -e 's/^test \(.*\) \.\.\. ignored$/SKIPPED \1: it is marked to be left out/p' "$log"
 }
 
 # skip NAME REASON: a part that this machine can't do.

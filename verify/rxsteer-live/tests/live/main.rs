@@ -1,8 +1,8 @@
 //! Tests of `rxsteer run` with live traffic in network namespaces.
 //!
 //! Each test is short, some seconds; with RXSTEER_LIVE=full (`cargo xtask live --full`) it runs at full length, with
-//! RXSTEER_LIVE=none (`./test --quick`) not at all. The tests need root and, with few
-//! exceptions, two CPUs; otherwise they print SKIPPED.
+//! RXSTEER_LIVE=none (`./test --quick`) not at all. With RXSTEER_LIVE=beside they are left to another run, which `./test`
+//! starts beside other parts. The tests need root and, with few exceptions, two CPUs; otherwise they print SKIPPED.
 #![cfg(feature = "bpf")]
 
 mod advice;
@@ -61,8 +61,11 @@ fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'stati
         let online = online_cpus();
         (online < cpus).then(|| format!("it takes {cpus} CPUs, {online} are online"))
     };
-    let left_out = std::env::var_os("RXSTEER_LIVE").is_some_and(|how| how == "none");
-    let left_out = left_out.then(|| "left out by RXSTEER_LIVE=none".to_owned());
+    let left_out = match std::env::var("RXSTEER_LIVE").as_deref() {
+        Ok("none") => Some("left out by RXSTEER_LIVE=none".to_owned()),
+        Ok("beside") => Some("run beside other tests".to_owned()),
+        _ => None,
+    };
     let reason =
         left_out.or_else(|| missing(&programs)).or_else(|| rxsteer().err()).or_else(too_few);
     if let Some(reason) = reason {

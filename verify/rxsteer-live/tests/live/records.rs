@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rxsteer_lab::{LinkOptions, LiveFrames, Steering, Testbed, Traffic, missing, skipped, slice};
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, Namespace, Steering, Testbed, Traffic, clients, skipped, slice,
+};
 use serde_json::Value;
 
 use super::ask;
@@ -273,74 +275,119 @@ fn full_disk_is_said_and_survived() {
     assert_eq!(of_files("complete"), deleted + paths.len() as u64, "{at}");
 }
 
-/// `nfcapd`, ended when it is dropped.
-struct Collector(Child);
+/// `nfcapd` in a namespace, ended when it is dropped.
+struct Collector {
+    process: Child,
+    folder: PathBuf,
+}
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
-/// The sums of a column over the flows that `nfdump` reads: flows, packets.
-fn collected(folder: &Path) -> (u64, u64) {
-    let folder = folder.display().to_string();
-    let output = Command::new("nfdump")
-        .args(["-R", &folder, "-q", "-N", "-o", "fmt:%pkt|%in|%fl"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let lines = text.lines().filter(|line| line.contains('|'));
-    let packets = lines.map(|line| line.split('|').next().unwrap().trim().parse::<u64>().unwrap());
-    packets.fold((0, 0), |(flows, sum), packets| (flows + 1, sum + packets))
+/// Sums over the flows that `nfdump` reads.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Collected {
+    flows: u64,
+    packets: u64,
+    /// Flows that have packets in both directions.
+    two_way: u64,
+}
+
+impl Collector {
+    fn start(namespace: &Namespace, folder: PathBuf) -> Collector {
+        namespace.ip("link set lo up").unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        let mut nfcapd = namespace.command("nfcapd");
+        nfcapd.args(["-p", "4739", "-b", "127.0.0.1", "-w"]).arg(&folder);
+        nfcapd.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut collector = Collector { process: nfcapd.spawn().unwrap(), folder };
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(collector.process.try_wait().unwrap().is_none(), "nfcapd ended");
+        collector
+    }
+
+    /// Ends it, and reads what it collected: it writes its file when it ends.
+    fn collected(mut self) -> Collected {
+        std::thread::sleep(Duration::from_millis(500));
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        let ended = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            self.process.try_wait().unwrap().is_some()
+        });
+        assert!(ended, "nfcapd did not end");
+        let folder = self.folder.display().to_string();
+        let output = Command::new("nfdump")
+            .args(["-R", &folder, "-q", "-N", "-o", "fmt:%pkt|%opkt|%fl"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut all = Collected::default();
+        for line in text.lines().filter(|line| line.contains('|')) {
+            let mut columns = line.split('|').map(|column| column.trim().parse::<u64>().unwrap());
+            let [there, back] = [(); 2].map(|()| columns.next().unwrap());
+            all.flows += 1;
+            all.packets += there + back;
+            all.two_way += u64::from(there > 0 && back > 0);
+        }
+        all
+    }
+}
+
+/// Asserts that the collector got what the report says was sent to it.
+fn is_in_the_report(collected: &Collected, report: &Value) {
+    let at = &report["flow_records"];
+    assert_eq!(at["ipfix"]["records"], at["records"], "{at}");
+    assert_eq!(number(&at["ipfix"]["records_lost"]), 0, "{at}");
+    let reported = (number(&at["records"]), number(&at["packets"]));
+    assert_eq!((collected.flows, collected.packets), reported, "{at}");
 }
 
 #[test]
 fn collector_has_the_same_numbers() {
     let test = "records::collector_has_the_same_numbers";
-    let Some(_alone) = super::ready(test, &[], 1) else { return };
-    if let Some(why) = missing(&["nfcapd", "nfdump"]) {
-        return skipped(&format!("live::{test}"), &why);
-    }
+    let Some(_alone) = super::ready(test, &["nfcapd", "nfdump"], 1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
-    let receiver = testbed.receiver();
-    receiver.ip("link set lo up").unwrap();
-    let collected_in = folder.path().join("nfcapd");
-    std::fs::create_dir(&collected_in).unwrap();
-    let mut nfcapd = receiver.command("nfcapd");
-    nfcapd.args(["-p", "4739", "-b", "127.0.0.1", "-w"]).arg(&collected_in);
-    nfcapd.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut collector = Collector(nfcapd.spawn().unwrap());
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(collector.0.try_wait().unwrap().is_none(), "nfcapd ended");
+    let collector = Collector::start(testbed.receiver(), folder.path().join("nfcapd"));
     let file = folder.path().join("f.csv").display().to_string();
-    let arguments: Vec<&str> = format!(
+    let arguments = format!(
         "in0 --policy rps --cpus 0-0 --flows {file} --ipfix 127.0.0.1:4739 --flow-idle-timeout 1s"
-    )
-    .leak()
-    .split(' ')
-    .collect();
-    let steering = Steering::start(receiver, &arguments).unwrap();
+    );
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
     let traffic = Traffic { flows: 300, pace: Duration::from_micros(50), ..Traffic::default() };
     LiveFrames::new(testbed.link(), &traffic).unwrap().send(testbed.sender(), 0, 9000).unwrap();
     let (report, _) = steering.stop().unwrap();
-    let at = &report["flow_records"];
-    assert_eq!(at["ipfix"]["records"], at["records"], "{at}");
-    assert_eq!(number(&at["ipfix"]["records_lost"]), 0, "{at}");
     adds_up(&report, &[PathBuf::from(file)]);
-    // It writes its file when it ends.
-    std::thread::sleep(Duration::from_millis(500));
-    let id = collector.0.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
-    let ended = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
-        collector.0.try_wait().unwrap().is_some()
-    });
-    assert!(ended, "nfcapd did not end");
-    let (flows, packets) = collected(&collected_in);
-    assert_eq!((flows, packets), (number(&at["records"]), number(&at["packets"])), "{at}");
+    is_in_the_report(&collector.collected(), &report);
+}
+
+/// A router receives both directions of a connection, each on its own interface: they are one record.
+#[test]
+fn collector_has_both_directions_of_connections() {
+    let test = "records::collector_has_both_directions_of_connections";
+    let programs = ["nfcapd", "nfdump", "iperf3", "ss"];
+    let Some(_alone) = super::ready(test, &programs, 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let testbed = Testbed::router(LinkOptions::default()).unwrap();
+    let router = testbed.receiver();
+    let collector = Collector::start(router, folder.path().join("nfcapd"));
+    let arguments = ["in0", "out1", "--policy", "rps", "--cpus", "0-1"];
+    let records = ["--ipfix", "127.0.0.1:4739", "--flow-idle-timeout", "1m"];
+    let steering = Steering::start(router, &[&arguments[..], &records].concat()).unwrap();
+    let _server = clients::iperf3_server(&testbed.namespaces[2], None).unwrap();
+    let address = testbed.links[1].far.ipv4.into();
+    clients::iperf3(testbed.sender(), address, &["-t", "1", "-P", "3"]).unwrap();
+    let (report, _) = steering.stop().unwrap();
+    let collected = collector.collected();
+    is_in_the_report(&collected, &report);
+    // Three streams, and the connection that controls them.
+    assert!(collected.two_way >= 4, "{collected:?} {report}");
 }
 
 /// Runs each statement of the documentation over `all-flows` and `fleet.jsonl` of a folder; prints its rows, as JSON.
