@@ -1,11 +1,14 @@
 //! Rings in the kernel, with made-up numbers of frames. Needs root; prints SKIPPED without it.
 
+use super::drained::STILL;
+use super::lost::BETWEEN_LOOKS;
 use super::*;
 use crate::abi::Mode;
-use crate::grace::Grace;
+use crate::grace::{Grace, Graces};
 use crate::load::{Loaded, load, load_on};
 use crate::setup::Setup;
 use crate::testing;
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 
 pub(crate) fn setup() -> Setup {
