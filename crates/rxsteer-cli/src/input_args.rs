@@ -20,7 +20,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) no_pin: bool,
 }
 
-/// The upper bound of --sample.
+/// The upper bound of --duration.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(3600);
 
 pub(crate) fn parse_sample(text: &str) -> Result<Duration, String> {

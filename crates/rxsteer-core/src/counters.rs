@@ -50,7 +50,7 @@ macro_rules! counters {
 counters! {
     /// Counted once per CPU.
     CpuCounter {
-        Packets, "packets", Packets, "Packets whose processing on this CPU is complete.";
+        Delivered, "delivered", Packets, "Packets whose processing on this CPU is complete.";
         Bytes, "bytes", Bytes, "Original lengths of those packets, as on the wire.";
         Lists, "lists", Events, "Lists spliced onto this CPU's backlog.";
         Kicks, "kicks", Events, "Wake-ups of this CPU's worker, sent only when it slept on an empty backlog.";

@@ -1,6 +1,6 @@
 //! What happens per second between two looks, and the last events, as text.
 
-use super::show::lines;
+use crate::output::lines::fitted;
 use crate::output::table::new;
 use rxsteer_status::figures::{grouped, nanoseconds};
 use rxsteer_status::{CpuRates, Event, Rates};
@@ -54,7 +54,7 @@ pub(super) fn cpus(rates: &Rates) -> String {
         table.add_row(row(format!("CPU {}", cpu.cpu), cpu));
     }
     table.add_row(row("all".to_owned(), &rates.totals));
-    format!("{}\n", lines(&table))
+    format!("{}\n", fitted(table, &[vec![6], vec![5]]))
 }
 
 /// The last events, the latest last.

@@ -1,7 +1,8 @@
 //! The state of `rxsteer live` and `rxsteer replay`, as text: what has a meaning in user space.
 
-use super::show::{cpus, flows, lines};
+use super::show::{cpus, flows};
 use super::show_rates;
+use crate::output::lines::{field, fitted};
 use crate::output::table::new;
 use rxsteer_status::figures::grouped;
 use rxsteer_status::{Command, Rates, Status};
@@ -86,16 +87,14 @@ fn interfaces(status: &Status, rates: Option<&Rates>) -> String {
         }
         table.add_row(row);
     }
-    lines(&table)
+    fitted(table, &[])
 }
 
 fn totals(status: &Status) -> String {
     let (counts, drops) = (&status.totals, &status.totals.drops);
     let rx = |counter| grouped(counts.rx.get(counter));
     let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<13}{value}");
-    };
+    let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);
     let mut received = format!(
         "{} = {} delivered + {} dropped",
         rx(LiveCounter::Received),

@@ -1,11 +1,11 @@
 //! `--published` and `--fit`: published measurements beside the simulator's figures, and the origin of the costs
 //! behind the predictions.
 
-use super::figure::lines;
 use super::whole_file::WholeFile;
 use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output;
+use crate::output::lines::{fitted, lines};
 use crate::output::table;
 use crate::words::{plural, suggestion};
 use anyhow::Context;
@@ -212,7 +212,7 @@ fn rows(report: &Report) -> String {
             row.role.name().to_owned(),
         ]);
     }
-    lines(&table)
+    fitted(table, &[vec![5], vec![4]])
 }
 
 fn found(fit: &Fit) -> String {
