@@ -144,7 +144,7 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
             }
             table.add_row(row);
         }
-        text += &format!("{}\n\n{}\n", scene.title, lines(&table));
+        text += &format!("{}\n\n{}", scene.title, lines(&table));
         for (policy, meaning, _) in runs {
             text += &format!("   {policy:<15}{meaning}\n");
         }

@@ -135,6 +135,8 @@ fn load_is_reported_on_request() {
     assert_eq!(findings.iter().filter(|finding| finding["topic"] == "load").count(), 1);
     for wrong in ["0s", "2h", "soon"] {
         assert_eq!(status(&run(&[RXSTEER, "check", "--duration", wrong])), 2);
+        // The former name.
+        assert_eq!(status(&run(&[RXSTEER, "check", "--sample", wrong])), 2);
     }
 }
 

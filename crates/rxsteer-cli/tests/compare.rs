@@ -148,9 +148,11 @@ fn bad_input_is_refused_with_what_to_do() {
         (&["advise"], "<IFACE>"),
         (&["advise", "nosuch7"], "no interface 'nosuch7'"),
         (&["advise", "lo", "--duration", "0s"], "--duration"),
+        (&["advise", "lo", "--for", "0s"], "--duration"),
         (&["compare", "nosuch.pcap"], "nosuch.pcap"),
         (&["compare", "--iface", "nosuch7"], "no interface 'nosuch7'"),
         (&["compare", "x.pcap", "--duration", "1s"], "--duration"),
+        (&["compare", "x.pcap", "--sample", "1s"], "--duration"),
         (&["compare", "x.pcap", "--seeds", "1"], "--seeds"),
     ] {
         let output = rxsteer(line);

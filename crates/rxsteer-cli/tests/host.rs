@@ -102,6 +102,15 @@ fn snapshots_of_recorded_hosts() {
 }
 
 #[test]
+fn json_of_a_recommendation_says_why_run_is_not_named() {
+    let host = Host::small();
+    let text = host.says(&["recommend", "eth0", "--duration", "50ms", "--json"], 0);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let run = serde_json::json!({ "eligible": false, "why": "it is a recorded tree" });
+    assert_eq!(report["interfaces"][0]["facts"]["run"], run, "{text}");
+}
+
+#[test]
 fn apply_and_restore() {
     let host = Host::small();
     let before = (host.value(RPS), host.value(FLOWS), host.value(SOCK_FLOWS));
