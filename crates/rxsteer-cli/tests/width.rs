@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 /// What a command prints on a terminal of 80 columns, as script(1) makes one; `None` without script.
 fn on_terminal(line: &str) -> Option<String> {
-    let command = format!("stty cols 80 rows 40; exec {} {line} 2>/dev/null", env!("CARGO_BIN_EXE_rxsteer"));
+    let command =
+        format!("stty cols 80 rows 40; exec {} {line} 2>/dev/null", env!("CARGO_BIN_EXE_rxsteer"));
     let mut script = Command::new("script");
     script.args(["-qec", &command, "/dev/null"]).env_remove("COLUMNS").env("TERM", "xterm");
     let output = script.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;

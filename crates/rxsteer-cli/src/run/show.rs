@@ -340,34 +340,41 @@ fn flow_packets(at: &FlowStatisticsShown) -> String {
 
 /// What became of flow records.
 fn flow_records(at: &FlowRecordsShown) -> String {
-    let mut text = format!(
-        "flow records {} of {} packets, {} of {} packets lost\n",
-        grouped(at.records),
-        grouped(at.packets),
-        grouped(at.records_lost),
-        grouped(at.packets_lost)
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);
+    line(
+        "flow records",
+        format!(
+            "{} of {} packets, {} of {} packets lost",
+            grouped(at.records),
+            grouped(at.packets),
+            grouped(at.records_lost),
+            grouped(at.packets_lost)
+        ),
     );
-    // Writing to a String does not fail.
     if let Some(files) = &at.files {
-        let _ = write!(
-            text,
-            "record files {} complete, {} records written, {} lost",
-            grouped(files.complete),
-            grouped(files.records),
-            grouped(files.records_lost)
+        let problem = files.problem.as_ref();
+        let problem = problem.map(|problem| format!("; the last problem: {problem}"));
+        line(
+            "record files",
+            format!(
+                "{} complete, {} records written, {} lost{}",
+                grouped(files.complete),
+                grouped(files.records),
+                grouped(files.records_lost),
+                problem.unwrap_or_default()
+            ),
         );
-        let _ = match &files.problem {
-            Some(problem) => writeln!(text, "; the last problem: {problem}"),
-            None => writeln!(text),
-        };
     }
     if let Some(IpfixShown { collector, records, messages, records_lost }) = &at.ipfix {
-        let _ = writeln!(
-            text,
-            "IPFIX        {} records in {} messages to {collector}, {} refused",
-            grouped(*records),
-            grouped(*messages),
-            grouped(*records_lost)
+        line(
+            "IPFIX",
+            format!(
+                "{} records in {} messages to {collector}, {} refused",
+                grouped(*records),
+                grouped(*messages),
+                grouped(*records_lost)
+            ),
         );
     }
     text

@@ -145,14 +145,15 @@ fn remedies(status: &Status) -> String {
             Command::Live => "--max-backlog, or name more --cpus",
             _ => "--max-backlog, name more --cpus, or use --on-full wait",
         };
-        let _ = writeln!(text, "{:<13}-> backlogs were full: next time raise {options}", "");
+        field(&mut text, "", 13, &format!("-> backlogs were full: next time raise {options}"));
     }
     if status.interfaces.iter().any(|known| known.kernel_drops.is_some_and(|drops| drops > 0)) {
-        let _ = writeln!(
-            text,
-            "{:<13}-> the kernel dropped packets, since the ring was full: next time raise --ring-size, or give \
+        field(
+            &mut text,
+            "",
+            13,
+            "-> the kernel dropped packets, since the ring was full: next time raise --ring-size, or give \
              receiving a CPU of its own (--rx-cpus)",
-            ""
         );
     }
     text
