@@ -20,7 +20,7 @@ use clap::{Args, Parser};
 use rxsteer_host::change::Wanted;
 use rxsteer_host::recommend::Action;
 use rxsteer_host::{Host, InterfaceKnobs, Root, default_policy, links};
-use rxsteer_settings::cpu_list;
+use rxsteer_settings::cpus_listed;
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::{printable, sys};
 use std::sync::Arc;
@@ -58,8 +58,8 @@ pub(crate) struct AutoArgs {
     #[arg(long, value_name = "POLICY", value_parser = rxsteer_settings::policy)]
     pub(crate) policy: Option<Policy>,
 
-    /// CPUs to steer to, a list like 0-3,8; by default what the measurement leads to
-    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    /// CPUs to steer to: a list like 0-3,8, CPU 4 alone is 4-4; by default what the measurement leads to
+    #[arg(long, value_name = "LIST", value_parser = cpus_listed)]
     pub(crate) cpus: Option<CpuSet>,
 
     /// Go on where the measurement finds nothing to do
@@ -67,7 +67,7 @@ pub(crate) struct AutoArgs {
     pub(crate) anyway: bool,
 
     /// End after this long, e.g. 10m, counted from the start
-    #[arg(long, value_name = "TIME", value_parser = crate::input_args::parse_sample)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::input_args::parse_sample)]
     pub(crate) duration: Option<Duration>,
 }
 
@@ -161,10 +161,7 @@ impl RunOptions {
     /// As the options of `rxsteer run`.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![format!("--policy={}", self.policy)];
-        // A lone number would be a count.
-        let list = |cpus: &CpuSet| {
-            if cpus.len() == 1 { format!("--cpus={cpus}-{cpus}") } else { format!("--cpus={cpus}") }
-        };
+        let list = |cpus: &CpuSet| format!("--cpus={}", cpus.as_option());
         arguments.extend(self.cpus.as_ref().map(list));
         if self.inner {
             arguments.push("--inner".to_owned());

@@ -25,20 +25,25 @@ enum ConfigCommand {
 
 /// Check that rxsteer run accepts the settings of a file
 ///
-/// It changes nothing and needs no privilege. What depends on the host (which CPUs and RX queues there are) rxsteer run
-/// checks when it starts.
+/// It changes nothing and needs no privilege. Settings that rxsteer run would refuse on this host are mistakes: CPUs, RX queues
+/// and tracepoints that are not there, threads that would starve others. An interface that is not there is noted. Whether the
+/// host and an interface can be steered at all says rxsteer check.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer config check /etc/rxsteer/rxsteer.toml\n  \
-    rxsteer config check /etc/rxsteer/rxsteer.toml && systemctl reload rxsteer\n\n\
-    Exit status: 0 the file is right; 1 it is not, and the message has line, column and the nearest name; 2 it can't be \
-    read.")]
+    rxsteer config check /etc/rxsteer/rxsteer.toml && systemctl reload rxsteer\n  \
+    rxsteer config check other-host.toml --any-host\n\n\
+    Exit status: 0 the file is right; 1 it is not, and the message says what; 2 it can't be read.")]
 struct CheckFileArgs {
     /// The TOML file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 
-    /// Print one JSON object: file, ok and error
+    /// Check only what does not depend on the host, for a file of another one
+    #[arg(long)]
+    any_host: bool,
+
+    /// Print one JSON object: version, file, ok, error and notes
     #[arg(long)]
     json: bool,
 }
@@ -51,25 +56,55 @@ pub(crate) fn command(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         Ok(text) => text,
         Err(error) => {
             if args.json {
-                print(&file, Some(output::error_text(&error)))?;
+                print(&file, &Err(output::error_text(&error)))?;
             }
             return Err(error);
         }
     };
-    let checked = settings_file::parsed(&Options::<RunSettings>::default(), &text, &args.file);
-    let error = checked.as_ref().err().map(output::error_text);
+    let settings = settings_file::parsed(&Options::<RunSettings>::default(), &text, &args.file);
+    let checked = settings.map_err(|error| output::error_text(&error)).and_then(|settings| {
+        let of_file = |why: String| format!("{file}: {why}");
+        settings.fixed.check_records().map_err(|why| of_file(output::error_text(&why)))?;
+        if args.any_host { Ok(Vec::new()) } else { on_this_host(&settings).map_err(of_file) }
+    });
     if args.json {
-        print(&file, error.clone())?;
-    } else if let Some(error) = &error {
-        output::note(&format!("rxsteer: {error}"));
+        print(&file, &checked)?;
     } else {
-        output::print(&format!("{file} is right\n"))?;
+        match &checked {
+            Err(error) => output::note(&format!("rxsteer: {error}")),
+            Ok(notes) => {
+                notes.iter().for_each(|note| output::note(&format!("rxsteer: {file}: {note}")));
+                output::print(&format!("{file} is right\n"))?;
+            }
+        }
     }
-    Ok(if error.is_none() { Outcome::Success } else { Outcome::Findings })
+    Ok(if checked.is_ok() { Outcome::Success } else { Outcome::Findings })
+}
+
+/// What to know of these settings on this host, or why `rxsteer run` would refuse them.
+#[cfg(feature = "xdp")]
+fn on_this_host(settings: &RunSettings) -> Result<Vec<String>, String> {
+    let checked = crate::run::file_check::on_this_host(settings);
+    checked.map_err(|why| format!("{why} (a file for another host: --any-host)"))
+}
+
+/// A build without the in-kernel path has no `rxsteer run` that could refuse them.
+#[cfg(not(feature = "xdp"))]
+#[expect(clippy::unnecessary_wraps, reason = "the other build refuses")]
+fn on_this_host(_: &RunSettings) -> Result<Vec<String>, String> {
+    Ok(vec![
+        "this build has no in-kernel path, so what depends on the host is not checked".to_owned(),
+    ])
 }
 
 /// The JSON object.
-fn print(file: &str, error: Option<String>) -> anyhow::Result<()> {
-    let report = json!({ "file": file, "ok": error.is_none(), "error": error });
+fn print(file: &str, checked: &Result<Vec<String>, String>) -> anyhow::Result<()> {
+    let report = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "file": file,
+        "ok": checked.is_ok(),
+        "error": checked.as_ref().err(),
+        "notes": checked.as_ref().map_or(&[][..], Vec::as_slice),
+    });
     output::print(&format!("{report:#}\n"))
 }

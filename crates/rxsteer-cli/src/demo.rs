@@ -1,6 +1,7 @@
 //! `rxsteer demo`: what steering does, on built-in traffic, in three small tables.
 
 use crate::Outcome;
+use crate::output::lines::{lines, paragraphs};
 use crate::output::{self, table};
 use crate::work::{Apps, Work, at_home};
 use clap::Args;
@@ -9,7 +10,7 @@ use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::{Hasher, SymmetricHash};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
-use rxsteer_user::{OnFull, PipelineConfig, Report, Speed};
+use rxsteer_user::{CpuReport, OnFull, PipelineConfig, Report, Speed};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -123,10 +124,10 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
          much of it:\n\n"
     );
     for (scene, runs) in scenes {
-        let mut header = vec!["policy", "CPU 0", "CPU 1", "CPU 2", "CPU 3", "room to grow"];
+        let mut header = vec!["policy", "CPU 0", "CPU 1", "CPU 2", "CPU 3", "room"];
         header.extend(["reordered", "lost"]);
         if scene.apps {
-            header.push("where the application runs");
+            header.push("app's CPU");
         }
         let mut table = table::new(&header, &[0]);
         for (policy, _, report) in runs {
@@ -143,16 +144,17 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
             }
             table.add_row(row);
         }
-        text += &format!("{}\n\n{table}\n", scene.title);
+        text += &format!("{}\n\n{}", scene.title, lines(&table));
         for (policy, meaning, _) in runs {
             text += &format!("   {policy:<15}{meaning}\n");
         }
         text.push('\n');
     }
-    text += "room to grow: how much of this traffic fits before the busiest CPU is full, if the cost is \
-             processing.\nreordered: packets processed before or beside an earlier one of their flow; \
-             it must be 0.\n\nNow with your own traffic:  rxsteer compare CAPTURE --cpus 4\n";
-    text
+    text += "room: how much of this traffic fits before the busiest CPU is full, if the cost is processing.\n\
+             reordered: packets processed before or beside an earlier one of their flow; it must be 0.\n\
+             app's CPU: packets processed on the CPU where their application runs.\n\n\
+             Now with your own traffic:  rxsteer compare CAPTURE --cpus 4\n";
+    paragraphs(&text)
 }
 
 fn as_json(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
@@ -160,7 +162,7 @@ fn as_json(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
         .iter()
         .flat_map(|(scene, runs)| runs.iter().map(move |run| (scene, run)))
         .map(|(scene, (policy, meaning, report))| {
-            let packets: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
+            let on = |cpu: &CpuReport| json!({ "cpu": cpu.cpu.get(), "delivered": cpu.packets });
             json!({
                 "scene": scene.name,
                 "traffic": scene.traffic,
@@ -171,9 +173,12 @@ fn as_json(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
                 "dropped": rxsteer_user::drops_to_json(&report.drops),
                 "reordered": report.reordered,
                 "imbalance": report.imbalance(),
-                "packets_per_cpu": packets,
+                "cpus": report.per_cpu.iter().map(on).collect::<Vec<_>>(),
             })
         })
         .collect();
-    format!("{:#}\n", json!({ "rx_queues": RX_QUEUES, "runs": runs }))
+    format!(
+        "{:#}\n",
+        json!({ "version": env!("CARGO_PKG_VERSION"), "settings": { "rx_queues": RX_QUEUES }, "runs": runs })
+    )
 }

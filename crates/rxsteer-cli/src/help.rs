@@ -69,6 +69,33 @@ pub(crate) fn command() -> Command {
     Cli::command().mut_subcommands(explained)
 }
 
+/// The same for man pages, which have all options, and all of their values in the synopsis.
+pub(crate) fn man_pages() -> Command {
+    fn page(command: Command) -> Command {
+        let usage = synopsis(&command);
+        let command = command.override_usage(usage).mut_args(|arg| arg.hide_short_help(false));
+        command.mut_subcommands(page)
+    }
+    let mut command = command().disable_help_subcommand(true);
+    command.build();
+    page(command)
+}
+
+/// Every option with its values, then the words.
+fn synopsis(command: &Command) -> String {
+    let (words, options): (Vec<&Arg>, Vec<&Arg>) = command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set())
+        .partition(|arg| arg.is_positional());
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let option =
+        |arg: &&Arg| if arg.is_required_set() { arg.to_string() } else { format!("[{arg}]") };
+    let below = command.has_subcommands().then(|| "<COMMAND>".to_owned());
+    let parts =
+        options.iter().map(option).chain(words.iter().map(ToString::to_string)).chain(below);
+    [name].into_iter().chain(parts).collect::<Vec<_>>().join(" ")
+}
+
 /// bash takes the parts of a word before and after `=` for words of their own, and ends a completed word with a space.
 const BASH_ASSIGNMENTS: &str = r#"
 _rxsteer_assignments() {
@@ -166,6 +193,17 @@ mod tests {
                 let name = format!("{} {}", command.get_name(), arg.get_id());
                 assert!(hint != ValueHint::Unknown || !words.is_empty(), "{name} completes files");
             }
+        }
+    }
+
+    #[test]
+    fn man_pages_have_the_values_of_options() {
+        let root = man_pages();
+        let live = root.find_subcommand("live").unwrap();
+        let usage = live.get_overridden_usage().unwrap().to_string();
+        assert!(usage.starts_with("rxsteer live ") && usage.ends_with(" <IFACE>..."), "{usage}");
+        for part in ["[--cpus <LIST|COUNT>]", "[--inner[=<on|off>]]", "[--json]"] {
+            assert!(usage.contains(part), "{part} in {usage}");
         }
     }
 

@@ -20,13 +20,13 @@ pub(crate) struct WorkerArgs {
     pub(crate) no_pin: bool,
 }
 
-/// The upper bound of --sample.
+/// The upper bound of --duration.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(3600);
 
 pub(crate) fn parse_sample(text: &str) -> Result<Duration, String> {
     let time = parse_interval(text)?;
     if time.is_zero() || time > LONGEST_SAMPLE {
-        return Err("a sample lasts more than 0 and at most an hour, e.g. 1s".to_owned());
+        return Err("it takes more than 0 and at most an hour, e.g. 1s".to_owned());
     }
     Ok(time)
 }

@@ -188,7 +188,7 @@ fn commands_with(of: &clap::Command, path: &str, name: &str) -> Vec<String> {
 fn write_man_pages(dir: &std::path::Path) -> anyhow::Result<Outcome> {
     use anyhow::Context;
     std::fs::create_dir_all(dir).with_context(|| format!("can't make {}", shown(dir)))?;
-    clap_mangen::generate_to(help::command(), dir)
+    clap_mangen::generate_to(help::man_pages(), dir)
         .with_context(|| format!("can't write man pages into {}", shown(dir)))?;
     output::print(&format!("man pages are in {}\n", shown(dir)))?;
     Ok(Outcome::Success)

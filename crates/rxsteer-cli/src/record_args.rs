@@ -231,7 +231,7 @@ pub(crate) struct RotateArgs {
     /// Complete the file and begin another one at each multiple of this time, e.g. 10m; for a folder, 10m by default
     ///
     /// The files are named after FILE, the time they began and a number: flows-20261123T151000Z-000001.csv.
-    #[arg(long, value_name = "TIME", value_parser = parse_rotation)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_rotation)]
     pub(crate) flows_rotate: Option<Duration>,
 
     /// Complete the file and begin another one when it has this size, e.g. 100MiB

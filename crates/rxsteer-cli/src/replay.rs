@@ -11,6 +11,7 @@ use crate::finished::Run;
 use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::out;
+use crate::output::lines::room_on_terminal;
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::steer_args::SteerSettings;
@@ -104,7 +105,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     if args.json {
         output::print(&format!("{:#}\n", json::run(&run)))?;
     } else {
-        let report = table::run(&run, table::room_on_terminal()) + &pointer(args, &run.cpus);
+        let report = table::run(&run, room_on_terminal()) + &pointer(args, &run.cpus);
         args.events.report(&report)?;
     }
     report_after(&run, true);
@@ -146,10 +147,10 @@ fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
         [one] => one.to_str().filter(|name| *name != "-" && is_plain(name)),
         _ => None,
     };
-    let cpus = if cpus.len() == 1 { format!("{cpus}-{cpus}") } else { cpus.to_string() };
     let capture = captures.unwrap_or("CAPTURE");
     format!(
-        "\nAll policies side by side, and what to do:  rxsteer compare {capture} --cpus {cpus}\n"
+        "\nAll policies side by side, and what to do:  rxsteer compare {capture} --cpus {}\n",
+        cpus.as_option()
     )
 }
 
@@ -263,7 +264,7 @@ fn input(args: &ReplayArgs) -> Input<'_> {
 fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
     let list = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>();
     serde_json::json!({
-        "steered_to": config.cpus.to_string(),
+        "cpus": config.cpus.to_string(),
         "rules": config.packet_rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "rps_maps": config.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}")).collect::<Vec<_>>(),
         "else": config.fallback.to_string(),

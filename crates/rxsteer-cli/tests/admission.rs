@@ -65,6 +65,6 @@ fn beside_a_scan_large_flows_get_slots_only_with_admission() {
     let text = String::from_utf8(explain(&[]).stdout).expect("text");
     assert!(text.contains("not admitted yet, packet 3 of 8"), "{text}");
     let decided: Value = serde_json::from_slice(&explain(&["--json"]).stdout).expect("JSON");
-    let not_admitted = &decided["reason"]["no_slot"]["not_admitted"];
+    let not_admitted = &decided["reason"]["no_slot"];
     assert_eq!((&not_admitted["packet"], &not_admitted["after"]), (&3.into(), &8.into()));
 }

@@ -30,8 +30,8 @@ fn check_conservation(file: &str, report: &Value) {
         report["dropped"].as_object().expect("by reason").values().filter_map(Value::as_u64).sum();
     assert_eq!(count(report, "packets"), count(report, "delivered") + dropped, "{file}");
     assert_eq!(count(report, "reordered"), 0, "{file}");
-    for field in ["packets", "bytes"] {
-        let per_cpu = report["per_cpu"].as_array().expect("an array").iter();
+    for field in ["delivered", "bytes"] {
+        let per_cpu = report["cpus"].as_array().expect("an array").iter();
         let sum: u64 = per_cpu.map(|cpu| count(cpu, field)).sum();
         assert_eq!(sum, count(report, field), "{file}: {field}");
     }

@@ -130,10 +130,12 @@ fn without_a_name_the_host_is_reported() {
 
 #[test]
 fn load_is_reported_on_request() {
-    let report = report(&[RXSTEER, "check", "lo", "--sample", "1ms", "--json"]);
+    let report = report(&[RXSTEER, "check", "lo", "--duration", "1ms", "--json"]);
     let findings = report["host"]["findings"].as_array().expect("findings");
     assert_eq!(findings.iter().filter(|finding| finding["topic"] == "load").count(), 1);
     for wrong in ["0s", "2h", "soon"] {
+        assert_eq!(status(&run(&[RXSTEER, "check", "--duration", wrong])), 2);
+        // The former name.
         assert_eq!(status(&run(&[RXSTEER, "check", "--sample", wrong])), 2);
     }
 }

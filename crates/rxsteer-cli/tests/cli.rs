@@ -35,9 +35,9 @@ fn report_adds_up() {
     for (reason, count) in report["dropped"].as_object().expect("an object by reason") {
         assert_eq!(number(count), 0, "{reason}");
     }
-    let per_cpu = report["per_cpu"].as_array().expect("an array");
+    let per_cpu = report["cpus"].as_array().expect("an array");
     assert_eq!(per_cpu.len(), 4);
-    for field in ["packets", "bytes", "flows"] {
+    for field in ["delivered", "bytes", "flows"] {
         let sum: u64 = per_cpu.iter().map(|cpu| number(&cpu[field])).sum();
         let whole = match field {
             "flows" => &report["flows_bidirectional"],
@@ -45,9 +45,11 @@ fn report_adds_up() {
         };
         assert_eq!(sum, number(whole), "{field}");
     }
-    for field in ["cpu", "dropped", "kicks", "lists"] {
+    for field in ["cpu", "kicks", "lists"] {
         assert!(per_cpu.iter().all(|cpu| cpu[field].is_u64()), "{field}");
     }
+    let reasons = |of: &Value| of["dropped"].as_object().expect("by reason").len();
+    assert!(per_cpu.iter().all(|cpu| reasons(cpu) == reasons(&report)), "{report}");
     assert_eq!(report["errors"], Value::Array(vec![]));
     assert!(number(&report["elapsed_ns"]) > 0);
 }
@@ -83,8 +85,8 @@ fn buckets_move_by_load_the_same_way_each_time() {
 fn same_seed_gives_the_same_spread() {
     let spread = |seed: &str| {
         let report = json(&[&SYNTHETIC[..], &["--cpus", "8", "--hash-seed", seed]].concat());
-        let per_cpu = report["per_cpu"].as_array().expect("an array");
-        per_cpu.iter().map(|cpu| number(&cpu["packets"])).collect::<Vec<_>>()
+        let per_cpu = report["cpus"].as_array().expect("an array");
+        per_cpu.iter().map(|cpu| number(&cpu["delivered"])).collect::<Vec<_>>()
     };
     assert_eq!(spread("2a"), spread("2a"));
     assert_ne!(spread("2a"), spread("2b"));
@@ -113,8 +115,8 @@ fn the_demo_runs() {
 fn policies_do_what_they_say() {
     let packets = |arguments: &[&str]| {
         let report = json(&[&SYNTHETIC[..], arguments].concat());
-        let per_cpu = report["per_cpu"].as_array().expect("an array").clone();
-        per_cpu.iter().map(|cpu| number(&cpu["packets"])).collect::<Vec<_>>()
+        let per_cpu = report["cpus"].as_array().expect("an array").clone();
+        per_cpu.iter().map(|cpu| number(&cpu["delivered"])).collect::<Vec<_>>()
     };
     assert_eq!(packets(&["--cpus", "2", "--policy", "none"]), [20_000, 0]);
     let bound = packets(&["--cpus", "3", "--rx-queues", "2", "--policy", "bound:0=1,1=2"]);
@@ -290,7 +292,7 @@ fn every_policy_runs_and_keeps_order() {
         assert_eq!((number(&report["delivered"]), number(&report["reordered"])), (20_000, 0));
         let rfs = number(&report["rfs"]) > 0;
         assert_eq!(rfs, policy.starts_with("rfs"), "{policy}: rfs counts under rfs only");
-        let on_4 = number(&report["per_cpu"][4]["packets"]);
+        let on_4 = number(&report["cpus"][4]["delivered"]);
         assert_eq!(on_4 > 0, policy.starts_with("rfs"), "{policy}: only applications are on CPU 4");
         assert_eq!(number(&report["in_slots"]) > 0, policy.contains("sparse"), "{policy}");
     }
@@ -302,7 +304,7 @@ fn changes_are_made_on_the_way() {
     let report = json(&[&SYNTHETIC[..], &["--cpus", "2"], &changes].concat());
     assert_eq!((number(&report["changes_made"]), number(&report["reordered"])), (2, 0));
     for cpu in 0..4 {
-        assert!(number(&report["per_cpu"][cpu]["packets"]) > 0, "CPU {cpu} had its time");
+        assert!(number(&report["cpus"][cpu]["delivered"]) > 0, "CPU {cpu} had its time");
     }
     let late = ["--change-at", "1h:policy=none"];
     let output = rxsteer(&[&SYNTHETIC[..], &["--cpus", "2"], &late].concat());
@@ -331,9 +333,12 @@ fn settings_can_come_from_a_file() {
         written(dir.path(), "s.toml", b"policy = 'sparse:loops=1'\ncpus = 3\nhash_seed = '7'\n");
     let file = file.to_str().expect("a plain path");
     let report = json(&[&SYNTHETIC[..], &["--config", file]].concat());
-    assert_eq!((&report["policy"], &report["cpus"]), (&"sparse:loops=1".into(), &"0-2".into()));
+    assert_eq!(
+        (&report["policy"], &report["settings"]["cpus"]),
+        (&"sparse:loops=1".into(), &"0-2".into())
+    );
     let report = json(&[&SYNTHETIC[..], &["--config", file, "--policy", "rps"]].concat());
-    assert_eq!((&report["policy"], &report["cpus"]), (&"rps".into(), &"0-2".into()));
+    assert_eq!((&report["policy"], &report["settings"]["cpus"]), (&"rps".into(), &"0-2".into()));
     for (text, part) in [
         ("cpu = 3", "bad.toml:1:1: there is no setting 'cpu'; did you mean 'cpus'?"),
         ("\ncpus = '3-1'", "bad.toml:2:1: cpus=3-1: the range 3-1 runs backwards"),
@@ -353,7 +358,7 @@ fn decision_is_explained_as_it_is_made() {
     let hash = json(&[&["explain", flow][..], &fixed].concat());
     assert_eq!((&hash["cpu"], &hash["reason"]["rule"]), (&2.into(), &"hash".into()));
     let back = json(&[&["explain", "192.0.2.7:443-10.0.0.1:40000/tcp"][..], &fixed].concat());
-    assert_eq!(hash["hash"], back["hash"], "both directions hash alike");
+    assert_eq!(hash["flow_hash"], back["flow_hash"], "both directions hash alike");
     let rfs = ["--policy", "rfs+sparse"];
     let slot = json(&[&["explain", flow][..], &fixed, &rfs].concat());
     assert_eq!((&slot["cpu"], &slot["reason"]["rule"]), (&3.into(), &"slot".into()));
@@ -397,7 +402,7 @@ fn frame_of_a_capture_is_explained() {
         (&reasons[0]["reason"]["held"], &reasons[2]["reason"]["held"]),
         (&false.into(), &true.into())
     );
-    assert_eq!(reasons[3]["reason"]["no_slot"], "all_taken");
+    assert_eq!(reasons[3]["reason"]["no_slot"]["why"], "all_taken");
 
     for (arguments, part) in
         [(&["--frame", "5"][..], "there is no frame 5"), (&[][..], "which frame of it")]

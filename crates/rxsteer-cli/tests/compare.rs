@@ -42,7 +42,7 @@ fn flows(count: u16) -> Vec<Vec<u8>> {
 fn figure(compared: &Value, policy: &str, name: &str) -> [f64; 3] {
     let policies = compared["policies"].as_array().expect("policies");
     let row = policies.iter().find(|row| row["policy"] == policy).expect("the policy");
-    ["min", "median", "max"].map(|end| row[name][end].as_f64().expect("a figure"))
+    ["minimum", "median", "maximum"].map(|end| row[name][end].as_f64().expect("a figure"))
 }
 
 fn commands(compared: &Value) -> Vec<&str> {
@@ -68,7 +68,7 @@ fn policies_stand_side_by_side_with_the_null() {
     }
     for row in compared["policies"].as_array().expect("policies") {
         assert_eq!((&row["reordered"], &row["packets"]), (&0.into(), &compared["packets"]));
-        let shares = row["cpu_shares"].as_array().expect("shares").iter();
+        let shares = row["cpus"].as_array().expect("shares").iter();
         let sum: f64 = shares.filter_map(|cpu| cpu["share"].as_f64()).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{row}");
     }
@@ -147,10 +147,12 @@ fn bad_input_is_refused_with_what_to_do() {
         (&["compare", "x.pcap", "--iface", "lo"], "--iface"),
         (&["advise"], "<IFACE>"),
         (&["advise", "nosuch7"], "no interface 'nosuch7'"),
-        (&["advise", "lo", "--for", "0s"], "--for"),
+        (&["advise", "lo", "--duration", "0s"], "--duration"),
+        (&["advise", "lo", "--for", "0s"], "--duration"),
         (&["compare", "nosuch.pcap"], "nosuch.pcap"),
         (&["compare", "--iface", "nosuch7"], "no interface 'nosuch7'"),
-        (&["compare", "x.pcap", "--sample", "1s"], "--sample"),
+        (&["compare", "x.pcap", "--duration", "1s"], "--duration"),
+        (&["compare", "x.pcap", "--sample", "1s"], "--duration"),
         (&["compare", "x.pcap", "--seeds", "1"], "--seeds"),
     ] {
         let output = rxsteer(line);

@@ -102,6 +102,15 @@ fn snapshots_of_recorded_hosts() {
 }
 
 #[test]
+fn json_of_a_recommendation_says_why_run_is_not_named() {
+    let host = Host::small();
+    let text = host.says(&["recommend", "eth0", "--duration", "50ms", "--json"], 0);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let run = serde_json::json!({ "eligible": false, "why": "it is a recorded tree" });
+    assert_eq!(report["interfaces"][0]["facts"]["run"], run, "{text}");
+}
+
+#[test]
 fn apply_and_restore() {
     let host = Host::small();
     let before = (host.value(RPS), host.value(FLOWS), host.value(SOCK_FLOWS));
@@ -166,6 +175,11 @@ fn bad_input_is_refused_with_what_to_do() {
     let text = host.says(&["apply", "eth0", "--cpus", "2-3", "--yes"], 2);
     assert!(text.contains("CPU 3 is isolated") && text.contains("CPUs 0-2"), "{text}");
     assert!(host.says(&["apply", "eth0", "--cpus", "3-2", "--yes"], 2).contains("backwards"));
+    let text = host.says(&["apply", "eth0", "--cpus", "1", "--yes"], 2);
+    assert!(
+        text.contains("1-1 for CPU 1 alone") && text.contains("0-0 for a count of 1"),
+        "{text}"
+    );
     assert!(host.says(&["apply", "lo", "--yes"], 2).contains("lo has no rps_cpus"));
     assert!(host.says(&["apply", "eth0", "--verify", "1s", "--yes"], 2).contains("3 s"));
     assert_eq!(host.value(RPS), "0\n");
@@ -331,9 +345,9 @@ fn several_interfaces_are_set_together_or_not_at_all() {
     let text = host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
     assert!(text.contains("eth0, eth1 is set so already"), "{text}");
     // Without a name it is each NIC, and one that has no such setting keeps the others from being set.
-    host.says(&["apply", "--cpus", "1", "--yes"], 0);
+    host.says(&["apply", "--cpus", "1-1", "--yes"], 0);
     assert_eq!(all(), ["2", "2", "2"]);
-    assert!(host.says(&["apply", "eth0", "lo", "--cpus", "0", "--yes"], 2).contains("lo has no"));
+    assert!(host.says(&["apply", "eth0", "lo", "--cpus", "0-0", "--yes"], 2).contains("lo has no"));
     assert_eq!(all(), ["2", "2", "2"]);
     assert!(host.says(&["apply", "ppp*", "--yes"], 2).contains("matches 'ppp*'"));
     host.says(&["restore", "--yes"], 0);

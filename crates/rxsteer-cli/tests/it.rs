@@ -29,6 +29,7 @@ mod status;
 #[cfg(feature = "top")]
 mod top;
 mod units;
+mod width;
 mod without_sim;
 mod without_top;
 mod without_xdp;

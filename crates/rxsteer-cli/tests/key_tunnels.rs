@@ -46,8 +46,8 @@ fn replay(capture: &Path, options: &[&str]) -> Value {
 
 /// The CPUs that got packets.
 fn cpus(report: &Value) -> usize {
-    let per_cpu = report["per_cpu"].as_array().expect("an array").iter();
-    per_cpu.filter(|cpu| cpu["packets"].as_u64().expect("a count") > 0).count()
+    let per_cpu = report["cpus"].as_array().expect("an array").iter();
+    per_cpu.filter(|cpu| cpu["delivered"].as_u64().expect("a count") > 0).count()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn explain_uses_the_number_of_a_frame_and_a_bad_name_is_refused() {
         let options = ["--hash-seed", "2a", "--json", "--key-tunnels", keys];
         let output = rxsteer(&[&["explain", capture, "--frame", frame][..], &options].concat());
         let decided: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        decided["hash"].as_u64().expect("a hash")
+        decided["flow_hash"].as_u64().expect("a hash")
     };
     assert_eq!(hash("1", "none"), hash("2", "none"));
     assert_ne!(hash("1", "esp"), hash("2", "esp"));
@@ -114,5 +114,8 @@ fn compare_takes_them_too() {
     let shared = ["compare", capture, "--cpus", "4", "--seeds", "3", "--json"];
     assert_eq!(json(&shared)["flows_steered"], 1);
     let keyed = json(&[&shared[..], &["--key-tunnels", "esp"]].concat());
-    assert_eq!((&keyed["flows_steered"], &keyed["key_tunnels"]), (&64.into(), &"esp".into()));
+    assert_eq!(
+        (&keyed["flows_steered"], &keyed["settings"]["key_tunnels"]),
+        (&64.into(), &"esp".into())
+    );
 }

@@ -40,8 +40,8 @@ fn replay(capture: &Path, options: &[&str]) -> Value {
 }
 
 fn packets(report: &Value, cpu: usize) -> u64 {
-    let of = report["per_cpu"].as_array().expect("an array");
-    of.iter().find(|of| of["cpu"] == cpu).map_or(0, |of| of["packets"].as_u64().expect("a count"))
+    let of = report["cpus"].as_array().expect("an array");
+    of.iter().find(|of| of["cpu"] == cpu).map_or(0, |of| of["delivered"].as_u64().expect("a count"))
 }
 
 #[test]

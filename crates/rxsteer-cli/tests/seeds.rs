@@ -51,8 +51,8 @@ fn seeds_give_what_each_secret_gives_alone() {
             (&alone["hash_seed"], &alone["imbalance"]),
             (&run["hash_seed"], &run["imbalance"])
         );
-        let packets = alone["per_cpu"].as_array().expect("CPUs").iter();
-        let busiest = packets.filter_map(|cpu| cpu["packets"].as_f64()).fold(0.0, f64::max);
+        let packets = alone["cpus"].as_array().expect("CPUs").iter();
+        let busiest = packets.filter_map(|cpu| cpu["delivered"].as_f64()).fold(0.0, f64::max);
         assert_eq!(run["busiest_share"].as_f64(), Some(busiest / 5000.0));
         assert_eq!((&run["dropped"], &run["moves"]), (&0.into(), &0.into()));
     }

@@ -327,7 +327,7 @@ fn snapshots_of_messages() {
         "explain 10.0.0.1:1-10.0.0.2:2/tpc",
         "explain 10.0.0.1-10.0.0.2/tcp",
         "explain notes.txt",
-        "check --sample 0s",
+        "check --duration 0s",
         "sim",
         "sim routr-one-queue",
         "sim rpc-8 --set flows",

@@ -117,12 +117,12 @@ fn counts_are_those_of_the_report_when_all_is_read() {
     }
     assert_eq!((&status["received"], &status["malformed"]), (&report["packets"], &1.into()));
     let (shown, reported) =
-        (status["cpus"].as_array().unwrap(), report["per_cpu"].as_array().unwrap());
+        (status["cpus"].as_array().unwrap(), report["cpus"].as_array().unwrap());
     for (cpu, of) in shown.iter().zip(reported) {
-        assert_eq!((&cpu["cpu"], &cpu["delivered"]), (&of["cpu"], &of["packets"]));
+        assert_eq!((&cpu["cpu"], &cpu["delivered"]), (&of["cpu"], &of["delivered"]));
         let delays: u64 =
             cpu["delay"]["buckets"].as_array().expect("buckets").iter().map(number).sum();
-        assert_eq!(delays, number(&of["packets"]), "each packet's delay is counted");
+        assert_eq!(delays, number(&of["delivered"]), "each packet's delay is counted");
     }
     let lists: u64 = reported.iter().map(|cpu| number(&cpu["lists"])).sum();
     assert_eq!((number(&status["batches"]), number(&shown[0]["received"])), (lists, 202));

@@ -114,7 +114,7 @@ fn file_of_the_package_explains_every_setting_and_is_accepted() {
     for text in [text.clone(), shown.join("\n")] {
         std::fs::write(&file, text).unwrap();
         let mut check = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
-        let output = check.args(["config", "check"]).arg(&file).output().unwrap();
+        let output = check.args(["config", "check", "--any-host"]).arg(&file).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
@@ -137,6 +137,39 @@ fn mistake_in_a_file_is_named_with_its_place() {
     let mut check = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
     let output = check.args(["config", "check"]).arg(missing).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// What `rxsteer run` would refuse here is a mistake, unless the file is for another host.
+#[test]
+#[cfg(feature = "xdp")]
+fn file_is_checked_for_this_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rxsteer.toml");
+    let check = |text: &str, more: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+        let output = check.args(["config", "check", "--json"]).args(more).arg(&file).output();
+        let output = output.unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["ok"], output.status.code() == Some(0), "{report}");
+        report
+    };
+    for (text, part) in [
+        ("cpus = '0,4000'", "cpus: this host has no CPU 4000"),
+        ("policy = 'bound:0=4000'", "policy: this host has no CPU 4000"),
+        ("policy = 'bound:lo:7=0'", "there is no RX queue 7: lo has 1 RX queue"),
+    ] {
+        let report = check(text, &[]);
+        let error = report["error"].as_str().unwrap_or_default();
+        assert!(error.contains(part) && error.contains("--any-host"), "{text}: {report}");
+        assert_eq!(check(text, &["--any-host"])["ok"], true, "{text}");
+    }
+    let report = check("policy = 'rps'\nrps-map = { nosuch0 = '0' }", &[]);
+    let note = report["notes"][0].as_str().unwrap();
+    assert!(report["ok"] == true && note.contains("there is no interface nosuch0"), "{report}");
+    // This is wrong on every host.
+    let report = check("no-flow-stats = true\nflows = 'f.csv'", &["--any-host"]);
+    assert!(report["error"].as_str().unwrap().contains("--no-flow-stats"), "{report}");
 }
 
 #[test]

@@ -50,7 +50,7 @@ macro_rules! counters {
 counters! {
     /// Counted once per CPU.
     CpuCounter {
-        Packets, "packets", Packets, "Packets whose processing on this CPU is complete.";
+        Delivered, "delivered", Packets, "Packets whose processing on this CPU is complete.";
         Bytes, "bytes", Bytes, "Original lengths of those packets, as on the wire.";
         Lists, "lists", Events, "Lists spliced onto this CPU's backlog.";
         Kicks, "kicks", Events, "Wake-ups of this CPU's worker, sent only when it slept on an empty backlog.";
@@ -118,7 +118,7 @@ counters! {
         Deferred, "deferred", Packets, "Frames sent where their flow's earlier ones went, not to their target: those were still under way, or the slot's hysteresis was not used up.";
         Batches, "batches", Events, "Lists handed over to a ring.";
         Flows, "flows", Flows, "Flows that got a slot in the flow statistics.";
-        FlowsEnded, "flows_ended", Flows, "Flows silent for long that lost their slot to a new one.";
+        FlowsEnded, "flows_ended", Flows, "Flows that lost their slot to a new one after a long silence, or whose interface was detached; at the end of a run all.";
         FlowPacketsRefused, "flow_packets_refused", Packets, "Frames in no flow's statistics, for lack of room.";
         FlowPacketsEnded, "flow_packets_ended", Packets, "Frames that flows had counted when they ended.";
         FlowPacketsCleared, "flow_packets_cleared", Packets, "Frames that flows had counted before a clear (status --reset), counted here when the flow's next frame comes.";

@@ -3,6 +3,8 @@
 //! Ids can be sparse: a host may have CPUs 0, 3 and 4095. Tables are therefore sized by the highest id plus one,
 //! never by the number of CPUs.
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
@@ -142,6 +144,12 @@ impl CpuSet {
         self.0[self.0.len() - 1]
     }
 
+    /// The set as the option `--cpus` takes it: a lone number would be a count there, so CPU 4 alone is `4-4`.
+    #[must_use]
+    pub fn as_option(&self) -> String {
+        if self.len() == 1 { format!("{0}-{0}", self.lowest()) } else { self.to_string() }
+    }
+
     /// Whether `cpu` is in the set.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
@@ -212,7 +220,6 @@ impl fmt::Debug for CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
 
     fn parse(text: &str) -> Result<CpuSet, CpuSetError> {
         text.parse()
@@ -225,6 +232,8 @@ mod tests {
         {
             assert_eq!(parse(text).unwrap().to_string(), shown);
         }
+        let option = |text| parse(text).unwrap().as_option();
+        assert_eq!((option("8"), option("0-3,8")), ("8-8".to_string(), "0-3,8".to_string()));
         assert_eq!(parse("0-8191").unwrap().len(), 8192);
     }
 

@@ -55,14 +55,20 @@ pub const TRACEPOINTS: [Tracepoint; 7] = [
 
 /// What there is of type information.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "state", rename_all = "snake_case")]
 pub enum Btf {
-    /// It is there; holds the names of [`TRACEPOINTS`] that it describes.
-    Tracepoints(Vec<&'static str>),
+    /// It is there, and describes some of [`TRACEPOINTS`].
+    Readable {
+        /// These names.
+        tracepoints: Vec<&'static str>,
+    },
     /// The kernel has none.
     Missing,
-    /// It can't be read; holds why.
-    Unreadable(String),
+    /// It can't be read.
+    Unreadable {
+        /// Why.
+        why: String,
+    },
 }
 
 impl Btf {
@@ -70,17 +76,20 @@ impl Btf {
     pub fn look() -> Btf {
         match fs::read("/sys/kernel/btf/vmlinux") {
             Ok(bytes) => match strings(&bytes) {
-                Some(strings) => Btf::Tracepoints(described(strings)),
-                None => Btf::Unreadable("it does not begin as type information does".to_owned()),
+                Some(strings) => Btf::Readable { tracepoints: described(strings) },
+                None => {
+                    let why = "it does not begin as type information does".to_owned();
+                    Btf::Unreadable { why }
+                }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Btf::Missing,
-            Err(error) => Btf::Unreadable(error.to_string()),
+            Err(error) => Btf::Unreadable { why: error.to_string() },
         }
     }
 
     /// The tracepoints that are not described.
     pub fn lacks(&self) -> Vec<Tracepoint> {
-        let has: &[&str] = if let Btf::Tracepoints(names) = self { names } else { &[] };
+        let has: &[&str] = if let Btf::Readable { tracepoints } = self { tracepoints } else { &[] };
         TRACEPOINTS.into_iter().filter(|tracepoint| !has.contains(&tracepoint.name)).collect()
     }
 }
@@ -132,7 +141,7 @@ mod tests {
     fn names_are_found_whole() {
         let bytes = btf(b"\0btf_trace_sched_switch\0btf_trace_sched_switch2\0xdp_cpumap_kthread\0");
         assert_eq!(described(strings(&bytes).unwrap()), ["sched_switch"]);
-        let lacks = Btf::Tracepoints(vec!["sched_switch"]).lacks();
+        let lacks = Btf::Readable { tracepoints: vec!["sched_switch"] }.lacks();
         assert_eq!(lacks.len(), TRACEPOINTS.len() - 1);
         assert!(lacks.iter().all(|tracepoint| tracepoint.name != "sched_switch"));
     }

@@ -58,6 +58,7 @@ pub struct Host {
     /// What this process may do.
     pub capabilities: Option<Capabilities>,
     /// The CPUs.
+    #[serde(rename = "cpu_sets")]
     pub cpus: Cpus,
     /// Whether the kernel takes the BPF programs.
     pub programs: Trial,

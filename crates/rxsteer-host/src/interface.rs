@@ -34,8 +34,8 @@ pub struct Interface {
     pub node_cpus: Option<CpuSet>,
     /// The interface it stands on, where that is one of this namespace and no peer.
     pub stands_on: Option<String>,
-    /// The bridge, bond or team it is a port of, as (kind, name).
-    pub port_of: Option<(String, String)>,
+    /// The bridge, bond or team it is a port of.
+    pub port_of: Option<Master>,
     /// Its ports, if it is one of these.
     pub ports: Vec<String>,
     /// Those that stand on it: VLANs, macvlans and their like.
@@ -128,9 +128,18 @@ impl Offloads {
     }
 }
 
+/// What an interface is a port of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Master {
+    /// Bridge, bond or team; empty if the kernel does not say.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// The other end of a veth pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "state", rename_all = "snake_case")]
 pub enum Peer {
     /// In this network namespace.
     Here {
@@ -183,10 +192,10 @@ impl Interface {
             stands_on: below
                 .filter(|below| !link.is("veth") && below.index != link.index)
                 .map(|below| below.name.clone()),
-            port_of: link
-                .master
-                .and_then(by_index)
-                .map(|master| (master.kind.clone().unwrap_or_default(), master.name.clone())),
+            port_of: link.master.and_then(by_index).map(|master| Master {
+                kind: master.kind.clone().unwrap_or_default(),
+                name: master.name.clone(),
+            }),
             ports: links
                 .iter()
                 .filter(|port| port.master == Some(link.index))

@@ -47,7 +47,7 @@ pub use error::HostError;
 pub use finding::{Finding, State, can_run};
 pub use holder::Holder;
 pub use host::{Host, KernelVersion, host_name};
-pub use interface::{Attached, AttachedMode, Interface, Offloads, Peer, XdpFeatures};
+pub use interface::{Attached, AttachedMode, Interface, Master, Offloads, Peer, XdpFeatures};
 pub use judge::{Help, default_policy, help, may_be_generic, relief};
 pub use knobs::{Globals, InterfaceKnobs, Interrupt, RxQueue, TxQueue};
 pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};

@@ -16,6 +16,7 @@ pub const LOOPBACK: u16 = 772;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Link {
     /// Its number.
+    #[serde(rename = "ifindex")]
     pub index: u32,
     /// Its name.
     pub name: String,

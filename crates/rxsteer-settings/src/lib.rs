@@ -25,8 +25,8 @@ pub use completion::{Words, assignments, words};
 pub use nearest::{nearest, suggestion};
 pub use texts::{Options, Refused, Text, names, read};
 pub use values::{
-    CpuChoice, FlowLimit, MapSetting, RfsCpus, RuleSetting, backlog, cpu_list, cpus, policy,
-    switch, whole,
+    CpuChoice, FlowLimit, MapSetting, RfsCpus, RuleSetting, backlog, cpu_list, cpus, cpus_listed,
+    policy, switch, whole,
 };
 
 use clap::Args;

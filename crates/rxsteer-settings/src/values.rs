@@ -55,6 +55,23 @@ pub fn cpus(text: &str) -> Result<CpuChoice, String> {
     })
 }
 
+/// Reads a list of CPUs where a single number is refused: other commands take it for a count, and whoever means the one
+/// would get the other without a word.
+///
+/// # Errors
+/// Why the text is not a list of CPUs, and both ways to write what a single number could mean.
+pub fn cpus_listed(text: &str) -> Result<CpuSet, String> {
+    match cpus(text)? {
+        CpuChoice::List(cpus) => Ok(cpus),
+        CpuChoice::Count(first) => Err(format!(
+            "a bare number is a count of CPUs in other commands, and here a list is meant: write {0}-{0} for CPU {0} alone, or \
+             {1} for a count of {0}",
+            first.len(),
+            first.as_option()
+        )),
+    }
+}
+
 /// Reads a list of CPUs; a single number is that CPU.
 ///
 /// # Errors
@@ -185,6 +202,22 @@ mod tests {
         assert!(cpus("0").unwrap_err().contains("0-0"));
         assert!(cpus("").unwrap_err().contains("empty"));
         assert!(cpus("70000").is_err());
+    }
+
+    #[test]
+    fn lone_number_is_refused_where_a_list_is_meant() {
+        let why = cpus_listed("3").unwrap_err();
+        assert!(
+            why.contains("3-3 for CPU 3 alone") && why.contains("0-2 for a count of 3"),
+            "{why}"
+        );
+        let why = cpus_listed("1").unwrap_err();
+        assert!(
+            why.contains("1-1 for CPU 1 alone") && why.contains("0-0 for a count of 1"),
+            "{why}"
+        );
+        assert!(cpus_listed("0").unwrap_err().contains("0-0"));
+        assert_eq!(cpus_listed("3-3").unwrap().to_string(), "3");
     }
 
     #[test]

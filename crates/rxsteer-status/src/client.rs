@@ -94,8 +94,8 @@ pub fn sockets() -> anyhow::Result<Vec<PathBuf>> {
     }
     anyhow::ensure!(
         !sockets.is_empty(),
-        "no instance of rxsteer run, live or replay can be found in {}; one that listens elsewhere is named with \
-         --socket PATH",
+        "no instance of rxsteer run, live or replay can be found in {}; start one (rxsteer run IFACE), or name \
+         one that listens elsewhere with --socket PATH",
         registry::directories()
             .iter()
             .map(|directory| shown(directory))

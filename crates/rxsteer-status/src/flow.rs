@@ -115,8 +115,8 @@ pub struct FlowWhere {
     pub flow: String,
     /// The policy.
     pub policy: String,
-    /// The CPUs that packets are steered to.
-    pub cpus: String,
+    /// What else decides.
+    pub settings: FlowSettingsShown,
     /// Whether a change is under way, so that old decisions may still apply.
     pub changing: bool,
     /// One decision for each interface and RX queue on which the flow arrives, the latest first; otherwise for those on
@@ -124,6 +124,13 @@ pub struct FlowWhere {
     pub decisions: Vec<DecisionShown>,
     /// The flow's statistics in both directions.
     pub flows: Vec<FlowShown>,
+}
+
+/// The settings that an explanation names.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FlowSettingsShown {
+    /// The CPUs that packets are steered to.
+    pub cpus: String,
 }
 
 /// Where the flow's next packet goes if it arrives on one RX queue.

@@ -18,8 +18,8 @@ pub mod userspace;
 pub use delay::Delay;
 pub use event::{Audience, Event, EventKind, EventLog, Happened, KEPT as EVENTS_KEPT};
 pub use flow::{
-    DecisionShown, FlowRecordsShown, FlowShown, FlowStatisticsShown, FlowWhere, IpfixShown,
-    LastShown, RecordFilesShown, ShareShown,
+    DecisionShown, FlowRecordsShown, FlowSettingsShown, FlowShown, FlowStatisticsShown, FlowWhere,
+    IpfixShown, LastShown, RecordFilesShown, ShareShown,
 };
 pub use rates::{CpuRates, InterfaceRates, Rates, RxRates};
 pub use status::{

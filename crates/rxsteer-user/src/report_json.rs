@@ -9,8 +9,8 @@ use rxsteer_packet::Malformed;
 use serde_json::{Map, Value, json};
 
 impl<H> Report<H> {
-    /// All figures of the run, and `per_cpu` an array with those of each CPU; handlers are left out. Bytes are those on the
-    /// wire, times are in nanoseconds, quantiles are null without a packet.
+    /// All figures of the run, and `cpus` an array with those of each CPU; handlers are left out. `dropped` is by reason, in
+    /// both. Bytes are those on the wire, times are in nanoseconds, quantiles are null without a packet.
     #[must_use]
     pub fn to_json(&self) -> Map<String, Value> {
         let mut object = Map::new();
@@ -41,7 +41,7 @@ impl<H> Report<H> {
         let delay = self.delay_ns();
         put("delay_p50_ns", quantile(&delay, 0.5));
         put("delay_p99_ns", quantile(&delay, 0.99));
-        put("per_cpu", self.per_cpu.iter().map(per_cpu).collect());
+        put("cpus", self.per_cpu.iter().map(per_cpu).collect());
         object
     }
 
@@ -96,13 +96,13 @@ fn per_cpu(cpu: &CpuReport) -> Value {
     object.insert("cpu".to_owned(), json!(cpu.cpu.get()));
     for counter in CpuCounter::ALL {
         let value = match counter {
-            CpuCounter::Packets => cpu.packets,
-            CpuCounter::Bytes => cpu.bytes,
-            CpuCounter::Lists => cpu.lists,
-            CpuCounter::Kicks => cpu.kicks,
-            CpuCounter::Dropped => cpu.drops.total(),
+            CpuCounter::Delivered => json!(cpu.packets),
+            CpuCounter::Bytes => json!(cpu.bytes),
+            CpuCounter::Lists => json!(cpu.lists),
+            CpuCounter::Kicks => json!(cpu.kicks),
+            CpuCounter::Dropped => drops_to_json(&cpu.drops),
         };
-        object.insert(counter.name().to_owned(), json!(value));
+        object.insert(counter.name().to_owned(), value);
     }
     object.insert("flows".to_owned(), json!(cpu.flows));
     object.insert("delay_p50_ns".to_owned(), quantile(&cpu.delay_ns, 0.5));

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[command(after_help = "Examples:\n  \
     rxsteer check                 the host, and a line for each NIC\n  \
     rxsteer check eth0            everything about one interface\n  \
-    rxsteer check --sample 1s     and whether a CPU is short of time for receiving\n  \
+    rxsteer check --duration 1s   and whether a CPU is short of time for receiving\n  \
     rxsteer check 'veth*' --json | jq '.interfaces[] | {name, can_run}'\n\n\
     check changes nothing and needs no privilege. With the privileges of rxsteer run it also loads the BPF programs, \
     attaches them to no interface of yours, and unloads them.\n\n\
@@ -22,8 +22,8 @@ pub(crate) struct CheckArgs {
     pub(crate) interfaces: Vec<String>,
 
     /// Also measure for this long how busy the CPUs are with receiving, e.g. 1s
-    #[arg(long, value_name = "DURATION", value_parser = parse_sample)]
-    pub(crate) sample: Option<Duration>,
+    #[arg(long, alias = "sample", value_name = "DURATION", value_parser = parse_sample)]
+    pub(crate) duration: Option<Duration>,
 
     /// If the kernel refuses the BPF programs, first print its whole message
     #[arg(long, conflicts_with = "json")]

@@ -38,7 +38,7 @@ pub(crate) struct CheckedInterface {
 
 /// The command.
 pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
-    let sample = args.sample.map(|time| (sample(time), time));
+    let sample = args.duration.map(|time| (sample(time), time));
     let checked = Checked::look(&args.interfaces, sample.as_ref())?;
     if args.json {
         // One line, so that those of many hosts can be collected in a file.

@@ -1,6 +1,7 @@
 //! Findings as text and as JSON.
 
 use super::{Checked, CheckedInterface};
+use crate::output::lines;
 use rxsteer_host::{Finding, State, Trial, can_run};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -87,27 +88,7 @@ fn show(text: &mut String, finding: &Finding) {
 
 /// A name and its text, which is continued under itself from column `indent` on, or where the name lets it.
 pub(crate) fn entry(text: &mut String, name: &str, indent: usize, what: &str) {
-    let indent = indent.max(name.chars().count() + 2);
-    let mut line = format!("{name:<indent$}");
-    let mut used = indent;
-    let mut first = true;
-    for word in what.split_whitespace() {
-        let length = word.chars().count();
-        if !first && used + 1 + length > WIDTH {
-            let _ = writeln!(text, "{}", line.trim_end());
-            line = " ".repeat(indent);
-            used = indent;
-            first = true;
-        }
-        if !first {
-            line.push(' ');
-            used += 1;
-        }
-        line.push_str(word);
-        used += length;
-        first = false;
-    }
-    let _ = writeln!(text, "{}", line.trim_end());
+    lines::entry(text, name, indent.max(name.chars().count() + 2), what, WIDTH);
 }
 
 /// The same for programs, and all facts.
@@ -134,19 +115,4 @@ pub(super) fn json(checked: &Checked) -> Value {
         },
         "interfaces": checked.interfaces.iter().map(interface).collect::<Vec<_>>(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_texts_go_on_under_themselves() {
-        let mut text = String::new();
-        entry(&mut text, "name", 8, &"word ".repeat(40));
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH), "{text}");
-        assert!(lines[0].starts_with("name    word") && lines[1].starts_with("        word"));
-        assert_eq!(text.matches("word").count(), 40);
-    }
 }

@@ -15,7 +15,7 @@ fn poor_host() -> Host {
         version: Some(KernelVersion::new(5, 15)),
         realtime: true,
         hz: None,
-        btf: Btf::Tracepoints(vec!["sched_switch"]),
+        btf: Btf::Readable { tracepoints: vec!["sched_switch"] },
         capabilities: Some(Capabilities { bpf: true, ..Capabilities::default() }),
         cpus: Cpus::default(),
         programs: Trial::Fails {
@@ -160,7 +160,7 @@ fn snapshots_of_json() {
     assert_snapshot!("json", json.replace(env!("CARGO_PKG_VERSION"), "[version]"));
 }
 
-/// Hosts that were measured under load, a line each, as `rxsteer check --sample 10s --json` prints them.
+/// Hosts that were measured under load, a line each, as `rxsteer check --duration 10s --json` prints them.
 fn fleet() -> String {
     let busy = sampled(&[(92, 5), (1, 97), (2, 95), (0, 99)], 7, 5_000_000);
     let idle = sampled(&[(20, 70), (1, 97), (2, 95), (0, 99)], 0, 5_000_000);

@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer compare capture.pcap --cpus 4\n  \
-    rxsteer compare --iface eth0 --sample 10s              what arrives now (root)\n  \
+    rxsteer compare --iface eth0 --duration 10s            what arrives now (root)\n  \
     rxsteer compare capture.pcap --cpus 8 --rx-queues 4    a NIC that spreads over 4 queues\n  \
     rxsteer compare capture.pcap --cpus 0-7 --app-cpus 4-7 applications on CPUs 4-7\n  \
     rxsteer compare capture.pcap --cpus 4 --json | jq -r '.advice, .commands[]'\n\n\
@@ -39,8 +39,8 @@ pub(crate) struct CompareArgs {
     /// With --iface: capture for this long, or until there are 500 000 frames; 10s by default
     ///
     /// The first 256 bytes of each frame are kept, in memory.
-    #[arg(long, value_name = "DURATION", value_parser = parse_sample, conflicts_with_all = ["captures", "synthetic"])]
-    pub(crate) sample: Option<Duration>,
+    #[arg(long, alias = "sample", value_name = "DURATION", value_parser = parse_sample, conflicts_with_all = ["captures", "synthetic"])]
+    pub(crate) duration: Option<Duration>,
 
     /// Generate the frames, as `rxsteer replay --synthetic` does
     #[arg(long, value_name = "SPEC", value_parser = words(SyntheticSpec::KEYS, parse_synthetic), conflicts_with_all = ["captures", "iface"])]
@@ -58,7 +58,7 @@ pub(crate) struct CompareArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer advise eth0                                    a minute of what arrives (root, or CAP_NET_RAW)\n  \
-    rxsteer advise eth0 --for 10m --cpus 0-3\n  \
+    rxsteer advise eth0 --duration 10m --cpus 0-3\n  \
     rxsteer advise eth0 --app-cpus 4-7                     applications on CPUs 4-7\n  \
     rxsteer advise eth0 --json | jq -r '.advice, .commands[]'\n\n\
     At most 500 000 frames are kept, as many in each second: on a faster interface, only the beginning of each second is copied, with \
@@ -70,8 +70,8 @@ pub(crate) struct AdviseArgs {
     pub(crate) iface: String,
 
     /// Watch for this long, up to an hour
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_sample, default_value = "60s")]
-    pub(crate) time: Duration,
+    #[arg(long, alias = "for", value_name = "DURATION", value_parser = parse_sample, default_value = "60s")]
+    pub(crate) duration: Duration,
 
     #[command(flatten)]
     pub(crate) choices: Choices,

@@ -116,7 +116,7 @@ impl Commands {
             let (with, what) =
                 if policy.is_rfs() { (" --rfs", "RPS and RFS") } else { ("", "RPS") };
             add(
-                format!("sudo rxsteer host apply {name} --cpus {cpus}{with}"),
+                format!("sudo rxsteer host apply {name} --cpus {}{with}", cpus.as_option()),
                 &format!("the kernel's own {what}; rxsteer host restore sets it back"),
             );
         }
@@ -126,7 +126,10 @@ impl Commands {
                 with += &format!(" --key-tunnels {key_tunnels}");
             }
             add(
-                format!("sudo rxsteer run {name} --policy {policy} --cpus {}{with}", list(cpus)),
+                format!(
+                    "sudo rxsteer run {name} --policy {policy} --cpus {}{with}",
+                    cpus.as_option()
+                ),
                 "in order, and undone when it ends",
             );
         }
@@ -136,11 +139,6 @@ impl Commands {
 /// Whether a shell takes a name as it is.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:@".contains(c))
-}
-
-/// The set as an option takes it: a lone number would be a count.
-fn list(cpus: &CpuSet) -> String {
-    if cpus.len() == 1 { format!("{0}-{0}", cpus.lowest()) } else { cpus.to_string() }
 }
 
 #[cfg(test)]

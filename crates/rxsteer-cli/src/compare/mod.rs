@@ -114,7 +114,7 @@ impl Compared {
 pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
     match &args.iface {
         Some(name) => {
-            let limits = Limits::once(args.sample.unwrap_or(SAMPLE), sample::MOST_FRAMES);
+            let limits = Limits::once(args.duration.unwrap_or(SAMPLE), sample::MOST_FRAMES);
             of_interface(&args.choices, name, limits)
         }
         None => {
@@ -143,7 +143,7 @@ pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
 
 /// `rxsteer advise`.
 pub(crate) fn advise(args: &AdviseArgs) -> anyhow::Result<Outcome> {
-    of_interface(&args.choices, &args.iface, Limits::paced(args.time))
+    of_interface(&args.choices, &args.iface, Limits::paced(args.duration))
 }
 
 /// Compares what an interface receives for some time.
@@ -178,7 +178,7 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
     }
     anyhow::ensure!(
         sample.frames > 0 || limits.is_paced(),
-        "{} received nothing within {}; measure under the usual load, or longer: --sample 60s",
+        "{} received nothing within {}; measure under the usual load, or longer: --duration 60s",
         printable(&link.name),
         output::table::duration(sample.elapsed)
     );

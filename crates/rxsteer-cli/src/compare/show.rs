@@ -3,6 +3,7 @@
 use super::advice::times;
 use super::{Compared, Row, Sampled, shares};
 use crate::output::json::issues;
+use crate::output::lines::{field, fitted, paragraphs};
 use crate::output::table::{duration, largest_flow, left_out, new, unsteered};
 use crate::replay::seeds::Figure;
 use rxsteer_status::figures::{grouped, percent};
@@ -26,7 +27,7 @@ pub(super) fn text(compared: &Compared) -> String {
 
 /// The advice and its commands.
 fn answer(compared: &Compared) -> String {
-    let mut text = format!("{}\n", compared.advice.text);
+    let mut text = paragraphs(&compared.advice.text);
     for (command, what) in &compared.commands.lines {
         // Writing to a String does not fail.
         let _ = writeln!(text, "\n  # {what}\n  {command}");
@@ -52,17 +53,16 @@ fn spread(compared: &Compared) -> String {
             cells.extend(compared.cpus.iter().map(|cpu| percent(of(cpu), packets)));
         }
         cells.push(range(row, Figure::Imbalance));
-        cells.push(row.fits().map_or("-".to_owned(), |fits| joined(fits.map(times))));
+        cells.push(
+            row.fits().map_or("-".to_owned(), |fits| joined(fits.map(times)).replace(" x /", " /")),
+        );
         cells.push(range(row, Figure::Moves));
         cells.push(grouped(row.draws.reordered));
         table.add_row(cells);
     }
-    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    let mut text = format!("{table}\n");
-    // Writing to a String does not fail.
-    let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<12} {value}");
-    };
+    let cpus = (1..header.len() - 4).collect();
+    let mut text = fitted(table, &[cpus, vec![header.len() - 1]]) + "\n";
+    let mut line = |name: &str, value: &str| field(&mut text, name, 13, value);
     let count = compared.secrets.count();
     if columns {
         line("CPU N", "Share of the packets, under the secret of the median.");
@@ -75,9 +75,8 @@ fn spread(compared: &Compared) -> String {
     );
     line(
         "fits",
-        "How much of this traffic fits before a CPU is full, in multiples of what fills one, if the cost is",
+        "How much of this traffic fits before a CPU is full, in multiples of what fills one, if the cost is the processing of packets.",
     );
-    line("", "the processing of packets.");
     line("moves", "Times that a flow went to another CPU than before.");
     line(
         "rfs",
@@ -105,10 +104,7 @@ fn paused(sampled: &Sampled) -> String {
 }
 
 fn totals(text: &mut String, compared: &Compared) {
-    let mut line = |name: &str, value: String| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<12} {value}");
-    };
+    let mut line = |name: &str, value: String| field(text, name, 13, &value);
     let Some(report) = compared.rows.first().map(|row| &row.draws.last) else { return };
     if let Some(sampled) = &compared.sampled {
         let received =
@@ -175,12 +171,14 @@ pub(super) fn json(compared: &Compared) -> Value {
     });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "cpus": compared.cpus.to_string(),
-        "app_cpus": compared.app_cpus.to_string(),
-        "app_cpus_given": compared.apps_named,
-        "rx_queues": compared.rx_queues,
-        "inner": compared.dissect.inner,
-        "key_tunnels": compared.dissect.key_tunnels.to_string(),
+        "settings": {
+            "cpus": compared.cpus.to_string(),
+            "app_cpus": compared.app_cpus.to_string(),
+            "app_cpus_given": compared.apps_named,
+            "rx_queues": compared.rx_queues,
+            "inner": compared.dissect.inner,
+            "key_tunnels": compared.dissect.key_tunnels.to_string(),
+        },
         "seeds": compared.secrets.count(),
         "hash_seed": format!("{:032x}", compared.secrets.seed().0),
         "packets": packets,
@@ -209,18 +207,18 @@ fn policy(row: &Row) -> Value {
         .map(|(cpu, meant)| {
             json!({ "cpu": cpu.get(), "packets": meant, "share": meant as f64 / packets })
         });
-    let mut value = json!({ "policy": row.policy.to_string(), "secrets": row.draws.count() });
+    let mut value = json!({ "policy": row.policy.to_string(), "seeds_done": row.draws.count() });
     for figure in Figure::ALL {
         value[figure.name()] = row.draws.range(figure).map_or(Value::Null, |range| {
             let [min, median, max] = range.map(|(value, _)| figure.json(Some(value)));
-            json!({ "min": min, "median": median, "max": max })
+            json!({ "minimum": min, "median": median, "maximum": max })
         });
     }
     value["fits"] = row.fits().map_or(
         Value::Null,
-        |[min, median, max]| json!({ "min": min, "median": median, "max": max }),
+        |[min, median, max]| json!({ "minimum": min, "median": median, "maximum": max }),
     );
-    value["cpu_shares"] = shares.collect();
+    value["cpus"] = shares.collect();
     value["packets"] = json!(row.draws.last.packets);
     value["reordered"] = json!(row.draws.reordered);
     value

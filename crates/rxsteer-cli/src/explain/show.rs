@@ -2,18 +2,15 @@
 
 use super::Explained;
 use super::flow::shown;
+use crate::output::lines::field;
 use rxsteer_user::core::explain::{DesiredState, NoSlot, Reason};
 use serde_json::{Value, json};
-use std::fmt::Write;
 
 /// A few lines of text.
 pub(crate) fn text(explained: &Explained) -> String {
     let mut text = String::new();
     let decision = &explained.decision;
-    let mut line = |name: &str, value: String| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<13}{value}");
-    };
+    let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);
     match &explained.of {
         Some((capture, frame)) => {
             line("frame", format!("{frame} of {capture}, after {} others", explained.before));
@@ -59,7 +56,7 @@ pub(crate) fn text(explained: &Explained) -> String {
     line("goes to", format!("CPU {}", decision.cpu));
     text.push_str("\nIt would move\n");
     for what in moves(explained) {
-        let _ = writeln!(text, "  - {what}");
+        field(&mut text, "  -", 4, &what);
     }
     text
 }
@@ -232,14 +229,14 @@ pub(crate) fn json(explained: &Explained) -> Value {
         "frame": explained.of.as_ref().map(|(_, frame)| frame),
         "flow": flow,
         "no_flow": explained.no_flow,
-        "hash": decision.hash.get(),
-        "hash_name": explained.hash_name,
+        "flow_hash": decision.hash.get(),
+        "hash": explained.hash_name,
         "hash_seed": explained.hash_seed.map(|seed| format!("{seed:032x}")),
         "rx_queue": decision.rx_queue,
         "device": decision.device,
         "receiving_cpu": explained.receiving_cpu.get(),
         "policy": explained.policy,
-        "cpus": explained.cpus.to_string(),
+        "settings": { "cpus": explained.cpus.to_string() },
         "desired": decision.desired.map(|desired| {
             let (state, cpu) = match desired.state {
                 DesiredState::Unset => ("unset", None),
@@ -263,7 +260,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
         "matched_rule": explained.rule,
         "cpu": decision.cpu.get(),
         "frames_before": explained.before,
-        "moves": moves(explained),
+        "would_move": moves(explained),
     })
 }
 
@@ -303,10 +300,10 @@ pub(crate) fn reason_json(reason: &Reason) -> Value {
 
 fn no_slot_json(why: NoSlot) -> Value {
     match why {
-        NoSlot::HashActive => json!("hash_active"),
-        NoSlot::AllTaken => json!("all_taken"),
+        NoSlot::HashActive => json!({ "why": "hash_active" }),
+        NoSlot::AllTaken => json!({ "why": "all_taken" }),
         NoSlot::NotAdmitted { packet, after } => {
-            json!({ "not_admitted": { "packet": packet, "after": after } })
+            json!({ "why": "not_admitted", "packet": packet, "after": after })
         }
     }
 }

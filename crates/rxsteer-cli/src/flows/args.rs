@@ -17,7 +17,7 @@ use std::path::PathBuf;
     rxsteer flows capture.pcap --key src                       the top sources\n  \
     rxsteer flows capture.pcap --key dst-port,protocol         the top services\n  \
     rxsteer flows capture.pcap --key src/24/56,dst-port        by network and service\n  \
-    rxsteer flows capture.pcap --inner --policy sparse --cpus 4 --json | jq '.top[].cpus'\n  \
+    rxsteer flows capture.pcap --inner --policy sparse --cpus 4 --json | jq '.largest_flows[].cpus'\n  \
     tcpdump -i eth0 -c 100000 -w - | rxsteer flows -\n\n\
     All flows as a file: rxsteer replay CAPTURE --flows FILE.\n\n\
     Exit status: 0 success; 1 a capture is damaged or a worker died; 2 it could not run; 130 \

@@ -3,13 +3,13 @@
 use super::Found;
 use crate::explain::flow::protocol_name;
 use crate::output::json::{flow_counts, issues};
+use crate::output::lines::{field, fitted};
 use crate::output::table::{duration, left_out, new};
 use rxsteer_records::{End, Line, Row};
 use rxsteer_status::figures::{grouped, percent};
 use rxsteer_user::core::CpuSet;
 use rxsteer_user::flows::{FlowMask, FlowRecord};
 use serde_json::{Map, Value, json};
-use std::fmt::Write;
 use std::time::Duration;
 
 /// TCP flags from the header's highest bit to its lowest.
@@ -42,7 +42,9 @@ pub(super) fn table(found: &Found) -> String {
         ]);
         table.add_row(cells);
     }
-    let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let column = |name: &str| header.iter().position(|of| *of == name).into_iter().collect();
+    let least = ["duration", "flags", "rank", "bytes"].map(column);
+    let mut text = fitted(table, &least);
     text.push('\n');
     totals(&mut text, found);
     text
@@ -50,10 +52,7 @@ pub(super) fn table(found: &Found) -> String {
 
 fn totals(text: &mut String, found: &Found) {
     let top = &found.top;
-    let mut line = |name: &str, value: String| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<12} {value}");
-    };
+    let mut line = |name: &str, value: String| field(text, name, 13, &value);
     let (packets, bytes) = covered(found);
     // By only some of the fields, a row is not a flow; it may be a source, a network or a service.
     let rows = if found.view.mask == FlowMask::ALL { "flows" } else { "keys" };
@@ -110,7 +109,7 @@ pub(super) fn json(found: &Found) -> String {
     let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
     put("version", json!(env!("CARGO_PKG_VERSION")));
     put("by", json!(top.by.name()));
-    put("top", shown.collect());
+    put("largest_flows", shown.collect());
     put("records", json!(top.records));
     put("packets", json!(top.packets));
     put("bytes", json!(top.bytes));
@@ -118,7 +117,7 @@ pub(super) fn json(found: &Found) -> String {
     put("bytes_shown", json!(bytes));
     put("frames_not_ip", json!(found.report.not_ip));
     put("malformed", json!(found.malformed()));
-    put("dropped", json!(found.report.drops.total()));
+    put("dropped", rxsteer_user::drops_to_json(&found.report.drops));
     put("records_skipped", json!(found.skipped));
     put("errors", issues(&found.issues));
     put("interrupted", json!(found.interrupted));

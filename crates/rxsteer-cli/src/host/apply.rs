@@ -3,6 +3,7 @@
 use super::args::ApplyArgs;
 use super::question::{Ended, Waiting, ask};
 use super::{interfaces, namespace};
+use crate::output::lines::{field, paragraphs};
 use crate::output::{self, note, print};
 use crate::{Outcome, check};
 use anyhow::{Context, anyhow};
@@ -83,17 +84,18 @@ pub(crate) fn shown(root: &Root, plan: &Plan, persisted: &[Persisted]) -> String
         );
     }
     for note in &plan.notes {
-        let _ = writeln!(text, "note: {note}");
+        field(&mut text, "note:", 6, note);
     }
     for other in others(root) {
         // What it says of interrupts holds for whatever is set near them.
         let concerns = other.reach != Reach::Interrupts || !plan.writes.is_empty();
         if concerns {
-            let _ = writeln!(text, "note: {}: {}", printable(&other.what), other.effect);
+            field(&mut text, "note:", 6, &format!("{}: {}", printable(&other.what), other.effect));
         }
     }
     for persisted in persisted {
-        let _ = writeln!(text, "\nto be set again at boot: {}", persisted.why);
+        text.push('\n');
+        text += &paragraphs(&format!("to be set again at boot: {}", persisted.why));
         for file in &persisted.files {
             let _ = writeln!(text, "{}", file.path);
             for line in file.text.lines() {

@@ -3,7 +3,7 @@
 use crate::change_spec::parse_interval;
 use crate::input_args::parse_sample;
 use clap::{Args, Subcommand, ValueHint};
-use rxsteer_settings::cpu_list;
+use rxsteer_settings::cpus_listed;
 use rxsteer_user::core::CpuSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(crate) enum HostCommand {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host show\n  \
-    rxsteer host show eth0 --sample 1s\n  \
+    rxsteer host show eth0 --duration 1s\n  \
     rxsteer host show 'eth*' --json | jq '.interfaces[].rx[] | {queue, rps_cpus}'\n\n\
     It changes nothing and takes no privilege.\n\n\
     Exit status: 0 success; 2 it could not run.")]
@@ -51,8 +51,8 @@ pub(crate) struct ShowArgs {
     pub(crate) interfaces: Vec<String>,
 
     /// Also measure softnet counters for this long, e.g. 1s; without it they are since boot
-    #[arg(long, value_name = "DURATION", value_parser = parse_sample)]
-    pub(crate) sample: Option<Duration>,
+    #[arg(long, alias = "sample", value_name = "DURATION", value_parser = parse_sample)]
+    pub(crate) duration: Option<Duration>,
 
     /// Print one JSON object, with all facts, instead of text
     #[arg(long)]
@@ -67,7 +67,7 @@ pub(crate) struct ShowArgs {
 #[command(after_help = "Examples:\n  \
     rxsteer host recommend eth0\n  \
     rxsteer host recommend                            each NIC\n  \
-    rxsteer host recommend wg0 --sample 30s --capture\n  \
+    rxsteer host recommend wg0 --duration 30s --capture\n  \
     rxsteer host recommend eth0 --json | jq '.interfaces[] | {name, rule, commands}'\n\n\
     It changes nothing. Without --capture it takes no privilege.\n\n\
     Exit status: 0 success; 2 it could not run; 130 interrupted.")]
@@ -77,8 +77,8 @@ pub(crate) struct RecommendArgs {
     pub(crate) interfaces: Vec<String>,
 
     /// Measure for this long
-    #[arg(long, value_name = "DURATION", value_parser = parse_sample, default_value = "10s")]
-    pub(crate) sample: Duration,
+    #[arg(long, alias = "sample", value_name = "DURATION", value_parser = parse_sample, default_value = "10s")]
+    pub(crate) duration: Duration,
 
     /// Also capture up to 5000 frames of each interface: flows, tunnels, the largest flow; takes CAP_NET_RAW
     #[arg(long)]
@@ -110,11 +110,11 @@ pub(crate) struct ApplyArgs {
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<String>,
 
-    /// CPUs that process its packets: a list like 0-3,8
+    /// CPUs that process its packets: a list like 0-3,8; CPU 4 alone is 4-4
     ///
     /// By default those that share a last-level cache with the CPU of its interrupt (or its NUMA node), are online and
     /// not isolated.
-    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    #[arg(long, value_name = "LIST", value_parser = cpus_listed)]
     pub(crate) cpus: Option<CpuSet>,
 
     /// RFS: packets go where their application runs

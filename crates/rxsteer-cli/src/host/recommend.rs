@@ -4,6 +4,7 @@ use super::args::RecommendArgs;
 use super::{chosen, listed};
 use crate::input::stop_on_interrupt;
 use crate::output;
+use crate::output::lines::paragraphs;
 use crate::{Outcome, compare};
 use anyhow::Context;
 use rxsteer_host::recommend::{Counts, Facts, Measurement, Recommendation, Traffic, recommend};
@@ -48,7 +49,7 @@ pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outco
         sleep(time);
         stop.load(Ordering::Relaxed)
     };
-    let all = measure(root, &chosen, args.sample, args.capture, &stop, is_ended)?;
+    let all = measure(root, &chosen, args.duration, args.capture, &stop, is_ended)?;
     // ORDER: Relaxed; a request without data.
     if stop.load(Ordering::Relaxed) {
         output::note("rxsteer: interrupted before the measurement was complete");
@@ -57,7 +58,7 @@ pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outco
     if args.json {
         output::print(&format!("{:#}\n", as_json(&all)))?;
     } else {
-        output::print(&as_text(&all, args.sample))?;
+        output::print(&as_text(&all, args.duration))?;
     }
     Ok(Outcome::Success)
 }
@@ -159,7 +160,7 @@ fn as_text(all: &[Recommended], time: Duration) -> String {
                 percent(traffic.largest, traffic.frames)
             );
         }
-        text += &format!("\n{found}\n");
+        text += &format!("\n{}\n", paragraphs(&found.to_string()));
     }
     text.truncate(text.trim_end().len());
     text + "\n"

@@ -67,10 +67,10 @@ impl Looked {
             });
         }
         let before = Load::look_in(root);
-        if let Some(time) = args.sample {
+        if let Some(time) = args.duration {
             std::thread::sleep(time);
         }
-        let softnet = match args.sample {
+        let softnet = match args.duration {
             None => before,
             Some(_) => Load::look_in(root).zip(before).map(|(after, before)| after.since(&before)),
         };
@@ -80,7 +80,7 @@ impl Looked {
             interfaces,
             others: others(root),
             softnet,
-            sample: args.sample,
+            sample: args.duration,
         })
     }
 
@@ -93,14 +93,14 @@ impl Looked {
             value["napi"] = json!(of.spreading.napi);
             value
         };
-        let per_second = self.sample.map(|time| time.as_secs_f64());
+        let elapsed = self.sample.map(|time| time.as_nanos() as u64);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "cpus": self.topology.cpus,
             "core": self.core,
             "interfaces": self.interfaces.iter().map(interface).collect::<Vec<_>>(),
             "softnet": self.softnet.as_ref().map(|load| {
-                json!({ "sample_s": per_second, "cpus": load.cpus.iter().map(|cpu| self.counted(cpu)).collect::<Vec<_>>() })
+                json!({ "elapsed_ns": elapsed, "cpus": load.cpus.iter().map(|cpu| self.counted(cpu)).collect::<Vec<_>>() })
             }),
             "others": self.others,
         })

@@ -3,6 +3,7 @@
 use super::args::CompareArgs;
 use super::tables::{number, ratio};
 use crate::Outcome;
+use crate::output::lines::fitted;
 use crate::output::{print, table};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ struct Saved {
 struct Machine {
     kernel: String,
     cpu: String,
+    // Reports of former versions have the other name.
+    #[serde(rename = "cpu_count", alias = "cpus")]
     cpus: usize,
     rxsteer: String,
 }
@@ -176,7 +179,8 @@ fn text(comparison: &Comparison) -> String {
             if row.overlap { "overlap" } else { "apart" }.to_owned(),
         ]);
     }
-    let mut text = format!("{}\n\n{shown}\n", comparison.experiment);
+    let mut text =
+        format!("{}\n\n{}", comparison.experiment, fitted(shown, &[vec![2], vec![3, 4]]));
     // Writing to a String does not fail.
     for difference in &comparison.differences {
         let _ = writeln!(text, "\nNOTE {difference}.");

@@ -13,7 +13,8 @@ mod tables;
 mod validate;
 
 use crate::Outcome;
-use crate::output::{print, table};
+use crate::output::lines::field;
+use crate::output::print;
 use args::{LabArgs, LabCommand, ListArgs};
 use rxsteer_lab::experiment::{self, Experiment};
 use serde_json::json;
@@ -45,16 +46,20 @@ fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
             .iter()
             .map(|experiment| about(&**experiment))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        print(&format!("{:#}\n", json!({ "experiments": all })))?;
+        print(&format!(
+            "{:#}\n",
+            json!({ "version": env!("CARGO_PKG_VERSION"), "experiments": all })
+        ))?;
         return Ok(Outcome::Success);
     }
-    let mut shown = table::new(&["experiment", "what it measures", "here"], &[0, 1, 2]);
+    let mut text = String::new();
+    field(&mut text, " experiment", 13, "what it measures, and whether it can run here");
     for experiment in &experiments {
         let about = experiment.about();
         let here =
             experiment.lacks().map_or("can run".to_owned(), |lacks| format!("can't run: {lacks}"));
-        shown.add_row([about.name.to_owned(), about.about.to_owned(), here]);
+        field(&mut text, &format!(" {}", about.name), 13, &format!("{}: {here}", about.about));
     }
-    print(&format!("{shown}\n"))?;
+    print(&text)?;
     Ok(Outcome::Success)
 }

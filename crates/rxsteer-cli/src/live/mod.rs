@@ -12,6 +12,7 @@ use crate::events_out::EventsTo;
 use crate::finished::Run;
 use crate::input::{end_on_signals, issues};
 use crate::listen;
+use crate::output::lines::room_on_terminal;
 use crate::output::{self, json, table};
 use crate::replay::report_after;
 use crate::userspace::{About, Attending, Origin, Place};
@@ -144,7 +145,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         object["interfaces"] = interfaces.iter().map(shown_interface).collect();
         output::print(&format!("{object}\n"))?;
     } else {
-        args.events.report(&table::run(&run, table::room_on_terminal()))?;
+        args.events.report(&table::run(&run, room_on_terminal()))?;
     }
     report_after(&run, false);
     note_kernel_drops(&run, args.ring_size);
@@ -209,7 +210,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "bridge": args.bridge,
         "zero_copy": args.zero_copy,
         "busy_poll_us": args.busy_poll,
-        "steered_to": config.cpus.to_string(),
+        "cpus": config.cpus.to_string(),
         "rx_cpus": config.rx_cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>(),
         "rx_queues": config.rx_queues,
         "max_backlog": config.max_backlog,

@@ -2,7 +2,8 @@
 
 use crate::output;
 use rxsteer_status::figures::grouped;
-use rxsteer_user::RxProgress;
+use rxsteer_user::core::Drops;
+use rxsteer_user::{RxProgress, drops_to_json};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -96,18 +97,20 @@ struct Figures {
     elapsed: Duration,
     packets: u64,
     bytes: u64,
-    dropped: u64,
+    dropped: Drops,
     kernel_drops: u64,
 }
 
 impl Figures {
     fn of(receivers: &[Arc<RxProgress>], elapsed: Duration) -> Figures {
         let sum = |figure: fn(&RxProgress) -> u64| receivers.iter().map(|r| figure(r)).sum::<u64>();
+        let mut dropped = Drops::default();
+        receivers.iter().for_each(|r| dropped.merge(&r.dropped()));
         Figures {
             elapsed,
             packets: sum(|r| r.packets.get()),
             bytes: sum(|r| r.bytes.get()),
-            dropped: sum(|r| r.dropped().total()),
+            dropped,
             kernel_drops: sum(|r| r.kernel_drops.get()),
         }
     }
@@ -125,7 +128,7 @@ impl Figures {
             "elapsed_ns": self.elapsed.as_nanos() as u64,
             "packets": self.packets,
             "bytes": self.bytes,
-            "packets_dropped": self.dropped,
+            "dropped": drops_to_json(&self.dropped),
             "kernel_drops": self.kernel_drops,
             "packets_per_second": packets.round(),
             "bits_per_second": bits.round(),
@@ -140,7 +143,7 @@ impl Figures {
             grouped(self.packets),
             grouped(packets.round() as u64),
             bits / 1e6,
-            grouped(self.dropped),
+            grouped(self.dropped.total()),
             grouped(self.kernel_drops),
         )
     }
@@ -149,16 +152,19 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rxsteer_user::core::DropReason;
 
     #[test]
     fn rates_are_those_since_the_last_line() {
         let before =
             Figures { elapsed: Duration::from_secs(1), packets: 1000, ..Figures::default() };
+        let mut dropped = Drops::default();
+        dropped.add(DropReason::BacklogFull, 7);
         let now = Figures {
             elapsed: Duration::from_secs(3),
             packets: 5000,
             bytes: 250_000,
-            dropped: 7,
+            dropped,
             kernel_drops: 0,
         };
         let line = now.line(&before);
@@ -166,5 +172,6 @@ mod tests {
         let json = now.json(&before);
         assert_eq!(json["packets_per_second"], 2000.0);
         assert_eq!((&json["packets"], &json["kernel_drops"]), (&5000.into(), &0.into()));
+        assert_eq!(json["dropped"]["backlog_full"], 7, "as in the report at the end");
     }
 }

@@ -16,7 +16,6 @@ pub(crate) fn run(run: &Run) -> Value {
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
     put("policy", json!(run.policy));
-    put("cpus", json!(run.cpus.to_string()));
     put("version", json!(env!("CARGO_PKG_VERSION")));
     put("hash", json!(run.hash));
     put("hash_seed", json!(run.hash_seed.map(|seed| format!("{:032x}", seed.0))));

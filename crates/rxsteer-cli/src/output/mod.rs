@@ -1,6 +1,7 @@
 //! What the user sees.
 
 pub(crate) mod json;
+pub(crate) mod lines;
 pub(crate) mod table;
 
 use anyhow::Context;

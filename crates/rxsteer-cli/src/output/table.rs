@@ -1,5 +1,6 @@
 //! The report a person reads.
 
+use super::lines::field;
 use crate::finished::Run;
 use crate::out;
 use crate::work::at_home;
@@ -11,7 +12,6 @@ use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
 use rxsteer_user::{CpuReport, MovesByLoad, Report};
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::time::Duration;
 
 /// One run: a table per CPU, what its columns mean, then totals. With `room` for lines of so many columns the table has a
@@ -20,24 +20,16 @@ pub(crate) fn run(run: &Run, room: Option<usize>) -> String {
     let mut text = per_cpu(&run.report, room);
     text.push('\n');
     for (column, meaning) in COLUMNS {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{column:<10} {meaning}");
+        field(&mut text, column, 11, meaning);
     }
     text.push('\n');
     totals(&mut text, run);
     text
 }
 
-/// How many columns a line on the terminal has; `None` where standard output is none.
-pub(crate) fn room_on_terminal() -> Option<usize> {
-    let out = std::io::stdout();
-    let size = if out.is_terminal() { terminal_size::terminal_size_of(out) } else { None };
-    size.map(|(width, _)| usize::from(width.0))
-}
-
 /// What the columns of the table mean.
 const COLUMNS: [(&str, &str); 7] = [
-    ("packets", CpuCounter::Packets.help()),
+    ("packets", CpuCounter::Delivered.help()),
     ("share", "Their part of all packets that were processed."),
     ("bytes", CpuCounter::Bytes.help()),
     ("flows", "Flows that had packets on this CPU."),
@@ -125,10 +117,7 @@ fn cpu_row(cpu: &CpuReport, delivered: u64) -> Vec<String> {
 
 fn totals(text: &mut String, run: &Run) {
     let report = &run.report;
-    let mut line = |name: &str, value: String| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<12} {value}");
-    };
+    let mut line = |name: &str, value: String| field(text, name, 13, &value);
     line("policy", format!("{}, CPUs {}", run.policy, run.cpus));
     line("hash", hash(run));
     if run.is_a_draw {
@@ -138,7 +127,7 @@ fn totals(text: &mut String, run: &Run) {
     line(
         "packets",
         format!(
-            "{} ({} bytes) in {}: {}",
+            "{} ({} bytes) in {}{}",
             grouped(report.packets),
             grouped(report.bytes),
             duration(run.elapsed),
@@ -303,13 +292,20 @@ fn queueing<H>(report: &Report<H>) -> String {
     format!("p50 {}, p99 {} from queueing to processing", at(0.5), at(0.99))
 }
 
-/// Packets a second, in the unit that suits it.
+/// The shortest run with a rate. Threads start and end within 3 to 5 ms, as a replay of one packet shows, so the rate of a
+/// shorter run would be off by more than a tenth, and that of some packets would describe nothing but this.
+const SHORTEST_WITH_RATE: Duration = Duration::from_millis(50);
+
+/// ": 1.65 M packets/s"; nothing for a run that is too short for a rate.
 fn rate(packets: u64, elapsed: Duration) -> String {
+    if elapsed < SHORTEST_WITH_RATE {
+        return String::new();
+    }
     let rate = packets as f64 / elapsed.as_secs_f64().max(1e-9);
     match rate {
-        0.0..1e3 => format!("{rate:.0} packets/s"),
-        1e3..1e6 => format!("{:.1} k packets/s", rate / 1e3),
-        _ => format!("{:.2} M packets/s", rate / 1e6),
+        0.0..1e3 => format!(": {rate:.0} packets/s"),
+        1e3..1e6 => format!(": {:.1} k packets/s", rate / 1e3),
+        _ => format!(": {:.2} M packets/s", rate / 1e6),
     }
 }
 
@@ -399,6 +395,7 @@ mod tests {
         assert_eq!(bar(3, 4, 10), "███████▌");
         assert_eq!((bar(4, 4, 10), bar(0, 4, 10)), ("█".repeat(10), String::new()));
         assert_eq!((bar(4, 4, 3), bar(0, 0, 10)), (String::new(), String::new()));
-        assert_eq!(rate(2000, Duration::from_secs(2)), "1.0 k packets/s");
+        assert_eq!(rate(2000, Duration::from_secs(2)), ": 1.0 k packets/s");
+        assert_eq!(rate(10, Duration::from_millis(3)), "", "that would be of starting threads");
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct RunArgs {
     pub(crate) interfaces: Vec<String>,
 
     /// End after this long, e.g. 30s or 10m
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
 
     /// Listen for status, set and explain at this unix socket
@@ -188,15 +188,9 @@ impl RunArgs {
 impl RunArgs {
     /// Refuses flow records where there can be none.
     pub(crate) fn check_records(&self, settings: &RunSettings) -> anyhow::Result<()> {
-        if !settings.fixed.records.output.is_some() {
-            return Ok(());
-        }
+        settings.fixed.check_records()?;
         anyhow::ensure!(
-            settings.fixed.flow_stats(),
-            "--flows and --ipfix take what flows count; leave out --no-flow-stats"
-        );
-        anyhow::ensure!(
-            !self.to_kernel,
+            !(self.to_kernel && settings.fixed.records.output.is_some()),
             "the kernel's own steering counts no flows, so with --fallback there can be no flow records; leave out \
              --fallback, or --flows and --ipfix"
         );
@@ -228,6 +222,15 @@ pub(crate) fn cant_change(names: &[&str]) -> String {
 }
 
 impl FixedSettings {
+    /// Refuses flow records where no flow is counted.
+    pub(crate) fn check_records(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.flow_stats() || !self.records.output.is_some(),
+            "--flows and --ipfix take what flows count; leave out --no-flow-stats"
+        );
+        Ok(())
+    }
+
     pub(crate) fn mode(&self) -> ModeChoice {
         self.mode.unwrap_or_default()
     }
@@ -271,7 +274,7 @@ pub(crate) struct StatusArgs {
     /// Again each time this time has passed, with what happened per second meanwhile, until Ctrl-C
     ///
     /// Without it the tables show the rates of half a second, and JSON has none.
-    #[arg(long, value_name = "TIME", value_parser = parse_pause)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_pause)]
     pub(crate) interval: Option<Duration>,
 
     /// Print one JSON object for each instance instead of tables; with --interval one line each, with rates

@@ -120,7 +120,7 @@ fn notes(interface: &Interface, host: &Host) -> Vec<String> {
 }
 
 /// RX queues that an interface uses.
-fn rx_queues(link: &Link) -> u16 {
+pub(super) fn rx_queues(link: &Link) -> u16 {
     let queues = link.rx_queues().or(link.max_rx_queues).unwrap_or(1);
     queues.clamp(1, MAX_RX_QUEUES.into()) as u16
 }
@@ -142,7 +142,7 @@ fn default_threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<Th
 }
 
 /// Why a class would starve ordinary processes here, and what to do, if it would.
-fn starves(class: ThreadClass, host: &Host) -> Option<String> {
+pub(super) fn starves(class: ThreadClass, host: &Host) -> Option<String> {
     let ThreadClass::Fifo(_) = class else { return None };
     let (what, fix) = judge::real_time_refused(host)?;
     Some(format!("{what}. What to do: {fix}, or threads nice:{}", ThreadClass::FAIR_NICE))
@@ -198,7 +198,7 @@ fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
     Some(format!("{}: {} ({})", blocking.subject(), blocking.what, blocking.why))
 }
 
-fn host_cpus() -> anyhow::Result<HostCpus> {
+pub(super) fn host_cpus() -> anyhow::Result<HostCpus> {
     let online = watch::online().context(
         "nothing says which CPUs are online: /sys/devices/system/cpu and /proc/self/status can't be read",
     )?;

@@ -4,7 +4,9 @@ use super::datapath::DatapathView;
 use super::instance::Shown;
 use crate::explain::flow::shown;
 use crate::explain::show::{desired_state, reason, reason_json};
-use rxsteer_status::{DecisionShown, FlowShown, FlowWhere, LastShown, ShareShown};
+use rxsteer_status::{
+    DecisionShown, FlowSettingsShown, FlowShown, FlowWhere, LastShown, ShareShown,
+};
 use rxsteer_user::core::explain::Reason;
 use rxsteer_user::core::{CpuId, FlowKey};
 use rxsteer_xdp::{DeviceId, LiveDecision, LiveFlow};
@@ -64,7 +66,7 @@ pub(crate) fn explained<D: Copy + PartialEq>(
     FlowWhere {
         flow: shown(key),
         policy: instance.settings.policy.to_string(),
-        cpus: instance.settings.cpus.to_string(),
+        settings: FlowSettingsShown { cpus: instance.settings.cpus.to_string() },
         changing: instance.changing,
         decisions: at.decisions.iter().map(|one| decision(one, name(one.device))).collect(),
         flows: at.flows.iter().map(flow_shown).collect(),

@@ -1,11 +1,11 @@
 //! Why rings lost frames, and what to do about it, as text.
 
+use crate::output::lines::field;
 use rxsteer_status::figures::grouped;
 use rxsteer_status::{CpuStatus, SettingsShown, Status};
 use rxsteer_user::core::counters::LiveCpuCounter;
 use rxsteer_user::core::limits::MAX_QUEUE_SIZE;
 use rxsteer_user::core::{CpuSet, ThreadClass};
-use std::fmt::Write;
 
 /// "412 ms"
 pub(super) fn milliseconds(ns: u64) -> String {
@@ -16,9 +16,8 @@ pub(super) fn milliseconds(ns: u64) -> String {
 pub(super) fn losses(status: &Status) -> String {
     let mut text = String::new();
     for cpu in status.cpus.iter().filter(|cpu| cpu.counts.drops.ring_full != 0) {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{:<13}{}", "full queue", what(cpu, &status.settings));
-        let _ = writeln!(text, "{:<13}-> {}", "", remedy(cpu, &status.settings));
+        field(&mut text, "full queue", 13, &what(cpu, &status.settings));
+        field(&mut text, "", 13, &format!("-> {}", remedy(cpu, &status.settings)));
     }
     text
 }

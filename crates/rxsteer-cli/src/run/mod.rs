@@ -29,6 +29,8 @@ mod datapath;
 #[cfg(feature = "xdp")]
 mod events;
 #[cfg(feature = "xdp")]
+pub(crate) mod file_check;
+#[cfg(feature = "xdp")]
 mod flows;
 #[cfg(feature = "xdp")]
 mod instance;

@@ -34,6 +34,32 @@ pub(crate) fn check(
     })
 }
 
+/// The same on a host with these interfaces, of which any may be steered: what depends on which; or why settings are refused
+/// whichever are.
+pub(crate) fn on_host(settings: &Settings, there: &[There<'_>]) -> Result<Vec<String>, String> {
+    let mut notes = Vec::new();
+    for (setting, name) in named(settings) {
+        let known = there.iter().find(|(known, _)| Some(*known) == name.interface());
+        match (name.interface(), known) {
+            (Some(_), Some(known)) => {
+                if let Some(why) = no_such_queue(name, std::slice::from_ref(known)) {
+                    return Err(format!("{setting}{name}: {why}"));
+                }
+            }
+            (Some(interface), None) => notes.push(format!(
+                "{setting}{name}: there is no interface {interface} on this host now; rxsteer run refuses it unless a \
+                 pattern that it is given, like veth*, matches {interface}"
+            )),
+            (None, _) => {
+                let most = there.iter().max_by_key(|(_, queues)| *queues).copied();
+                let why = most.and_then(|most| no_such_queue(name, &[most]));
+                notes.extend(why.map(|why| format!("{setting}{name}: no interface here has it: {why}")));
+            }
+        }
+    }
+    Ok(notes)
+}
+
 /// The message about an interface that appears without some of the queues that are named.
 pub(crate) fn lacking(settings: &Settings, (interface, queues): There<'_>) -> Option<String> {
     let lacks = |name: &QueueName| {
@@ -127,6 +153,26 @@ mod tests {
             let why = check(policy, maps, &["eth0", "eth1", "veth*"]).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
+    }
+
+    #[test]
+    fn file_is_checked_against_all_interfaces_of_the_host() {
+        let on_host = |policy: &str| {
+            let settings = Settings::new(policy.parse().unwrap(), "0-3".parse().unwrap());
+            super::on_host(&settings, &[("eth0", 2), ("eth1", 4)])
+        };
+        assert_eq!(on_host("bound:3=1,eth0:1=0"), Ok(vec![]));
+        let why = on_host("bound:eth0:2=1").unwrap_err();
+        assert!(
+            why.starts_with("policy bound:eth0:2: there is no RX queue 2: eth0 has 2"),
+            "{why}"
+        );
+        let notes = on_host("bound:eth9:0=1,4=0").unwrap();
+        assert!(
+            notes[0].starts_with("policy bound:eth9:0: there is no interface eth9"),
+            "{notes:?}"
+        );
+        assert!(notes[1].contains("there is no RX queue 4: eth1 has 4 RX queues"), "{notes:?}");
     }
 
     #[test]

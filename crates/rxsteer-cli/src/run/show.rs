@@ -2,6 +2,7 @@
 
 use super::losses::{losses, milliseconds};
 use super::{show_rates, show_userspace};
+use crate::output::lines::{field, fitted, lines, paragraphs};
 use crate::output::table::new;
 use crate::words::plural;
 use rxsteer_status::figures::{grouped, percent};
@@ -32,11 +33,12 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
         humantime::format_duration(running),
         status.socket
     );
+    text = paragraphs(&text);
     if status.command != Command::Run {
         return text + &show_userspace::status(status, rates);
     }
     // Writing to a String does not fail.
-    let _ = writeln!(text, "{}", status.settings);
+    text += &paragraphs(&status.settings.to_string());
     if let Some(bytes) = status.memory_bytes {
         let _ = writeln!(text, "BPF maps take {:.1} MiB", bytes as f64 / f64::from(1 << 20));
     }
@@ -49,7 +51,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
         text.push_str("order guard bypassed: this policy never moves a flow\n");
     }
     if let Some(why) = &status.threads_problem {
-        let _ = writeln!(text, "{why}");
+        text += &paragraphs(why);
     }
     if let Some(shown) = &status.balance {
         text.push_str(&balance(shown));
@@ -136,8 +138,8 @@ fn interfaces(interfaces: &[InterfaceStatus], rates: Option<&Rates>) -> String {
     if rates.is_some() {
         header.extend(["packets/s", "bits/s"]);
     }
-    header.push("");
-    let mut table = new(&header, &[0, 1, header.len() - 1]);
+    let mut table = new(&header, &[0, 1]);
+    let mut notes = String::new();
     for known in interfaces {
         let counts = &known.counts;
         let mut row = vec![
@@ -153,10 +155,12 @@ fn interfaces(interfaces: &[InterfaceStatus], rates: Option<&Rates>) -> String {
         if let Some(rates) = rates {
             row.extend(show_rates::interface(rates, &known.name));
         }
-        row.push(known.why.clone().unwrap_or_default());
+        if let Some(why) = &known.why {
+            field(&mut notes, &format!(" {}:", known.name), 4, why);
+        }
         table.add_row(row);
     }
-    lines(&table)
+    fitted(table, &[vec![3], vec![7], vec![2]]) + &notes
 }
 
 /// How long an interface has been attached, to the second.
@@ -207,7 +211,12 @@ pub(super) fn cpus(cpus: &[CpuStatus]) -> String {
         row.extend([counts.delivered, counts.drops.total()].map(grouped));
         table.add_row(row);
     }
-    let mut text = lines(&table);
+    // First the rules that steered nothing, then what the totals have, too.
+    let is_unused = |counter| cpus.iter().all(|cpu| cpu.counts.rx.get(counter) == 0);
+    let columns = || (1..).zip(CPU_COLUMNS);
+    let unused = columns().filter(|(_, counter)| is_unused(*counter)).map(|(column, _)| column);
+    let least = [unused.collect(), vec![7, 8], vec![2, 3, 4, 5, 6]];
+    let mut text = fitted(table, &least);
     if !idle.is_empty() {
         let _ = writeln!(text, " and {} with nothing", plural(idle.len(), "CPU"));
     }
@@ -256,9 +265,7 @@ fn totals(counts: &Counts) -> String {
     let drops = &counts.drops;
     let rx = |counter| grouped(counts.rx.get(counter));
     let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<13}{value}");
-    };
+    let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);
     let mut received = format!(
         "{} = {} passed + {} delivered + {} dropped",
         rx(LiveCounter::Received),
@@ -318,46 +325,56 @@ fn flow_packets(at: &FlowStatisticsShown) -> String {
         0 => String::new(),
         lost => format!("; the last counts of {} were not kept one by one", plural_of(lost)),
     };
-    format!(
-        "flow packets {} of {} listed, {} of flows that ended, {} cleared, {} without room{lost}\n",
+    let mut text = String::new();
+    let what = format!(
+        "{} of {} listed, {} of flows that ended, {} cleared, {} without room{lost}",
         grouped(at.packets),
         plural_of(at.flows),
         grouped(at.ended),
         grouped(at.cleared),
         grouped(at.refused)
-    )
+    );
+    field(&mut text, "flow packets", 13, &what);
+    text
 }
 
 /// What became of flow records.
 fn flow_records(at: &FlowRecordsShown) -> String {
-    let mut text = format!(
-        "flow records {} of {} packets, {} of {} packets lost\n",
-        grouped(at.records),
-        grouped(at.packets),
-        grouped(at.records_lost),
-        grouped(at.packets_lost)
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);
+    line(
+        "flow records",
+        format!(
+            "{} of {} packets, {} of {} packets lost",
+            grouped(at.records),
+            grouped(at.packets),
+            grouped(at.records_lost),
+            grouped(at.packets_lost)
+        ),
     );
-    // Writing to a String does not fail.
     if let Some(files) = &at.files {
-        let _ = write!(
-            text,
-            "record files {} complete, {} records written, {} lost",
-            grouped(files.complete),
-            grouped(files.records),
-            grouped(files.records_lost)
+        let problem = files.problem.as_ref();
+        let problem = problem.map(|problem| format!("; the last problem: {problem}"));
+        line(
+            "record files",
+            format!(
+                "{} complete, {} records written, {} lost{}",
+                grouped(files.complete),
+                grouped(files.records),
+                grouped(files.records_lost),
+                problem.unwrap_or_default()
+            ),
         );
-        let _ = match &files.problem {
-            Some(problem) => writeln!(text, "; the last problem: {problem}"),
-            None => writeln!(text),
-        };
     }
     if let Some(IpfixShown { collector, records, messages, records_lost }) = &at.ipfix {
-        let _ = writeln!(
-            text,
-            "IPFIX        {} records in {} messages to {collector}, {} refused",
-            grouped(*records),
-            grouped(*messages),
-            grouped(*records_lost)
+        line(
+            "IPFIX",
+            format!(
+                "{} records in {} messages to {collector}, {} refused",
+                grouped(*records),
+                grouped(*messages),
+                grouped(*records_lost)
+            ),
         );
     }
     text
@@ -380,7 +397,8 @@ pub(super) fn flows(flows: &[FlowShown], command: Command) -> String {
         row.extend([format!("{:.1} s", flow.idle_s), shares(flow)]);
         table.add_row(row);
     }
-    lines(&table)
+    let column = |name: &str| header.iter().position(|of| *of == name).into_iter().collect();
+    fitted(table, &["idle", "bytes", "moves"].map(column))
 }
 
 /// "0: 75 %, 2: 25 %"
@@ -394,11 +412,9 @@ fn shares(flow: &FlowShown) -> String {
 /// Where a flow is, and why.
 pub(crate) fn explained(at: &FlowWhere) -> String {
     let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<13}{value}");
-    };
+    let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);
     line("flow", at.flow.clone());
-    line("policy", format!("{}, CPUs {}", at.policy, at.cpus));
+    line("policy", format!("{}, CPUs {}", at.policy, at.settings.cpus));
     if at.changing {
         line("change", "under way: what was sent before it may still hold the flow".to_owned());
     }
@@ -448,8 +464,4 @@ fn guard(at: &DecisionShown) -> String {
             last.cpu
         ),
     }
-}
-
-pub(super) fn lines(table: &comfy_table::Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

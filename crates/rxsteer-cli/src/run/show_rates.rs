@@ -1,10 +1,9 @@
 //! What happens per second between two looks, and the last events, as text.
 
-use super::show::lines;
+use crate::output::lines::{field, fitted};
 use crate::output::table::new;
 use rxsteer_status::figures::{grouped, nanoseconds};
 use rxsteer_status::{CpuRates, Event, Rates};
-use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 /// The most events that are shown.
@@ -54,7 +53,7 @@ pub(super) fn cpus(rates: &Rates) -> String {
         table.add_row(row(format!("CPU {}", cpu.cpu), cpu));
     }
     table.add_row(row("all".to_owned(), &rates.totals));
-    format!("{}\n", lines(&table))
+    format!("{}\n", fitted(table, &[vec![6], vec![5]]))
 }
 
 /// The last events, the latest last.
@@ -62,8 +61,8 @@ pub(super) fn events(events: &[Event]) -> String {
     let mut text = "\nlast events\n".to_owned();
     for event in &events[events.len().saturating_sub(EVENTS)..] {
         let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(event.time_ns);
-        // Writing to a String does not fail.
-        let _ = writeln!(text, " {} {}", humantime::format_rfc3339_seconds(at), event.text);
+        let at = format!(" {}", humantime::format_rfc3339_seconds(at));
+        field(&mut text, &at, 4, &event.text);
     }
     text
 }

@@ -1,7 +1,8 @@
 //! The state of `rxsteer live` and `rxsteer replay`, as text: what has a meaning in user space.
 
-use super::show::{cpus, flows, lines};
+use super::show::{cpus, flows};
 use super::show_rates;
+use crate::output::lines::{field, fitted};
 use crate::output::table::new;
 use rxsteer_status::figures::grouped;
 use rxsteer_status::{Command, Rates, Status};
@@ -86,16 +87,14 @@ fn interfaces(status: &Status, rates: Option<&Rates>) -> String {
         }
         table.add_row(row);
     }
-    lines(&table)
+    fitted(table, &[])
 }
 
 fn totals(status: &Status) -> String {
     let (counts, drops) = (&status.totals, &status.totals.drops);
     let rx = |counter| grouped(counts.rx.get(counter));
     let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<13}{value}");
-    };
+    let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);
     let mut received = format!(
         "{} = {} delivered + {} dropped",
         rx(LiveCounter::Received),
@@ -146,14 +145,15 @@ fn remedies(status: &Status) -> String {
             Command::Live => "--max-backlog, or name more --cpus",
             _ => "--max-backlog, name more --cpus, or use --on-full wait",
         };
-        let _ = writeln!(text, "{:<13}-> backlogs were full: next time raise {options}", "");
+        field(&mut text, "", 13, &format!("-> backlogs were full: next time raise {options}"));
     }
     if status.interfaces.iter().any(|known| known.kernel_drops.is_some_and(|drops| drops > 0)) {
-        let _ = writeln!(
-            text,
-            "{:<13}-> the kernel dropped packets, since the ring was full: next time raise --ring-size, or give \
+        field(
+            &mut text,
+            "",
+            13,
+            "-> the kernel dropped packets, since the ring was full: next time raise --ring-size, or give \
              receiving a CPU of its own (--rx-cpus)",
-            ""
         );
     }
     text

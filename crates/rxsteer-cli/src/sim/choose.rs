@@ -3,7 +3,7 @@
 use super::args::SimArgs;
 use super::from::{DEFAULT_SCENARIO, FromFiles};
 use crate::output;
-use crate::output::table;
+use crate::output::lines::field;
 use anyhow::{Context, anyhow};
 use rxsteer_sim::costs::Cost;
 use rxsteer_sim::file::CostFrom;
@@ -109,11 +109,12 @@ pub(crate) fn list(json: bool) -> anyhow::Result<()> {
         let all: serde_json::Value = rows.into_iter().map(object).collect();
         return output::print(&format!("{all:#}\n"));
     }
-    let mut table = table::new(&["scenario", "what it shows"], &[0, 1]);
-    for (name, title) in rows {
-        table.add_row(vec![name.to_owned(), title]);
+    let widest = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, title) in [("scenario", "what it shows".to_owned())].into_iter().chain(rows) {
+        field(&mut text, &format!(" {name}"), widest + 3, &title);
     }
-    output::print(&super::figure::lines(&table))
+    output::print(&text)
 }
 
 /// The settings that differ from the scenario's own, as a report shows them beside the figures.

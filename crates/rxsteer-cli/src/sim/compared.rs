@@ -1,9 +1,10 @@
 //! The text output for several policies: a table side by side, then the differences, then the advice.
 
 use super::advice;
-use super::figure::{self, lines};
+use super::figure;
 use super::results::{Cell, Results};
 use super::table::{self as one, worth_showing};
+use crate::output::lines::{field, fitted, lines, paragraphs};
 use crate::output::table;
 use rxsteer_sim::compare::Difference;
 use rxsteer_sim::metric::{METRICS, Metric, Subject, Unit, subjects};
@@ -13,13 +14,15 @@ use std::fmt::Write;
 pub(crate) fn all(results: &Results) -> String {
     let mut text = format!("{}\n{}", side_by_side(results), busy(results));
     if !results.differences.is_empty() {
-        let _ = write!(text, "\n{}\n{}\n", differences(results), advice::legend(results));
+        let _ =
+            write!(text, "\n{}\n{}", differences(results), paragraphs(&advice::legend(results)));
     }
     if let Some(advice) = advice::advice(results) {
-        let _ = writeln!(text, "\nadvice       {advice}");
+        text.push('\n');
+        field(&mut text, "advice", 13, &advice);
     }
     if let Some(assumed) = one::assumed(results) {
-        let _ = writeln!(text, "{:<12} {assumed}", "assumed");
+        field(&mut text, "assumed", 13, &assumed);
     }
     text
 }
@@ -91,7 +94,7 @@ fn differences(results: &Results) -> String {
     for row in findings(results) {
         table.add_row(row);
     }
-    lines(&table)
+    fitted(table, &[vec![4], vec![5]])
 }
 
 /// One row per policy and headline figure: both values, the difference, the relative difference, what of it is allowed, its

@@ -1,6 +1,5 @@
 //! Figures as text: in a suitable unit, with the interval in the same unit.
 
-use comfy_table::Table;
 use rxsteer_sim::Scenario;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
 use rxsteer_sim::summary::Summary;
@@ -127,11 +126,6 @@ pub(crate) fn name(scenario: &Scenario, metric: &Metric, of: Subject) -> String 
         Subject::Cpu(id) => format!("{}, CPU {id}", metric.title),
         Subject::Run | Subject::Traffic(_) => metric.title.to_owned(),
     }
-}
-
-/// A table as text, without blanks at the ends of lines.
-pub(crate) fn lines(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 #[cfg(test)]

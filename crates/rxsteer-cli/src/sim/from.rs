@@ -252,13 +252,17 @@ impl FromFiles {
     pub(crate) fn notes(&self) -> Vec<String> {
         let figures = &self.figures;
         let seconds = |ns: u64| format!("{:.6} s", ns as f64 / 1e9);
+        // Within less than a millisecond some packets came in a burst, which has no rate.
+        let rate = match figures.simulated_ns {
+            0..1_000_000 => String::new(),
+            ns => format!(" ({:.0} packets/s)", figures.packets as f64 * 1e9 / ns as f64),
+        };
         let mut notes = vec![format!(
-            "{} of {} in {} recorded, simulated in {} ({:.0} packets/s)",
+            "{} of {} in {} recorded, simulated in {}{rate}",
             counted(figures.packets, "packet", "packets"),
             counted(figures.flows, "flow", "flows"),
             seconds(figures.recorded_ns),
             seconds(figures.simulated_ns),
-            figures.packets as f64 * 1e9 / figures.simulated_ns.max(1) as f64,
         )];
         if self.records > 0 {
             let how = match self.args.from_spread {

@@ -19,7 +19,7 @@ pub(crate) fn all(results: &Results) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "scenario": choose::short(&results.name),
         "title": scenario.title,
-        "settings": results.settings,
+        "options": results.settings,
         "from": results.from.as_ref().map(FromFiles::json),
         "first_seed": results.first_seed,
         "seeds": results.seeds,
@@ -101,8 +101,8 @@ fn summary(results: &Summary) -> Value {
         "mean": results.mean,
         "std_dev": results.std_dev,
         "interval_95": results.interval,
-        "least": results.least,
-        "most": results.most,
+        "minimum": results.least,
+        "maximum": results.most,
     })
 }
 

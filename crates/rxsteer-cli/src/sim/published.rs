@@ -1,11 +1,11 @@
 //! `--published` and `--fit`: published measurements beside the simulator's figures, and the origin of the costs
 //! behind the predictions.
 
-use super::figure::lines;
 use super::whole_file::WholeFile;
 use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output;
+use crate::output::lines::{entry, fitted, lines, paragraphs};
 use crate::output::table;
 use crate::words::{plural, suggestion};
 use anyhow::Context;
@@ -178,6 +178,7 @@ fn text(report: &Report) -> String {
         plural(report.seeds as usize, "seed"),
         rows(report)
     );
+    text = paragraphs(&text);
     let mut with_target = report.rows.iter().filter(|row| row.role.has_target());
     let unit = if with_target.all(|row| row.unit == "%") { " points" } else { " %" };
     let (own, null) = (report.mean_absolute_error(), report.null_error());
@@ -212,7 +213,7 @@ fn rows(report: &Report) -> String {
             row.role.name().to_owned(),
         ]);
     }
-    lines(&table)
+    fitted(table, &[vec![5], vec![4]])
 }
 
 fn found(fit: &Fit) -> String {
@@ -237,7 +238,7 @@ fn constants(report: &Report) -> String {
         let (unit, source) = (constant.unit.to_owned(), constant.source.to_owned());
         table.add_row(vec![name, value, range, unit, source]);
     }
-    lines(&table)
+    fitted(table, &[vec![2], vec![4]])
 }
 
 /// A figure with its unit.
@@ -260,15 +261,8 @@ fn range_of((least, most): (f64, f64), unit: &str) -> String {
 
 /// A sentence after a dash, in lines of at most [`WIDTH`].
 fn wrapped(sentence: &str) -> String {
-    let (mut text, mut line) = (String::new(), String::from("-"));
-    for word in sentence.split(' ') {
-        if line.chars().count() + 1 + word.chars().count() > WIDTH {
-            let _ = writeln!(text, "{line}");
-            line = String::from(" ");
-        }
-        let _ = write!(line, " {word}");
-    }
-    let _ = writeln!(text, "{line}");
+    let mut text = String::new();
+    entry(&mut text, "-", 2, sentence, WIDTH);
     text
 }
 

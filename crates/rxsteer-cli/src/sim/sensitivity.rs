@@ -1,13 +1,13 @@
 //! The text output of `--sensitivity`: how each figure changes with half and with twice each assumed cost.
 
 use super::advice;
-use super::figure::{self, lines};
+use super::figure;
 use super::results::{Results, Varied};
+use crate::output::lines::{fitted, paragraphs};
 use crate::output::table;
 use rxsteer_sim::compare::WORTH;
 use rxsteer_sim::metric::{Metric, Subject};
 use rxsteer_sim::sensitivity::Change;
-use std::fmt::Write;
 
 /// Figures of single traffics are shown for so many traffics at most; JSON has all.
 const MOST_TRAFFICS: usize = 3;
@@ -33,9 +33,14 @@ pub(crate) fn all(results: &Results) -> String {
         let row = [varied.cost.key.to_owned(), value(varied)];
         table.add_row(row.into_iter().chain(figures).collect::<Vec<_>>());
     }
-    let mut text = lines(&table);
-    if let Some(goal) = advice::main_figure(columns.iter().map(|(metric, _)| metric.name)) {
-        let _ = write!(text, "\n{}", depends(results, goal));
+    let goal = advice::main_figure(columns.iter().map(|(metric, _)| metric.name));
+    // Behind the cost and its value.
+    let others = (2..).zip(&columns).filter(|(_, (metric, _))| Some(metric.name) != goal);
+    let least: Vec<Vec<usize>> = others.map(|(column, _)| vec![column]).collect();
+    let mut text = fitted(table, &least);
+    if let Some(goal) = goal {
+        text += "\n";
+        text += &paragraphs(&depends(results, goal));
     }
     text
 }

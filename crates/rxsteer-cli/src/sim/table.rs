@@ -1,7 +1,8 @@
 //! The text output for one policy: its traffic, its CPUs, its totals.
 
-use super::figure::{self, lines};
+use super::figure;
 use super::results::{Cell, Results};
+use crate::output::lines::{field, lines, paragraphs};
 use crate::output::table::{self, duration};
 use crate::words::plural;
 use rxsteer_sim::RunResult;
@@ -52,7 +53,7 @@ pub(crate) fn head(results: &Results) -> String {
             }
         }
     }
-    text
+    paragraphs(&text)
 }
 
 /// One policy in detail.
@@ -61,7 +62,7 @@ pub(crate) fn one(results: &Results) -> String {
     let mut text = format!("{}\n{}\n{}\n", traffic(cell), latency(cell), cpus(cell));
     totals(&mut text, cell);
     if let Some(assumed) = assumed(results) {
-        let _ = writeln!(text, "{:<12} {assumed}", "assumed");
+        field(&mut text, "assumed", 13, &assumed);
     }
     text
 }
@@ -169,10 +170,7 @@ pub(crate) fn worth_showing(cells: &[Cell]) -> (Vec<usize>, String) {
 
 fn totals(text: &mut String, cell: &Cell) {
     let run = |name| shown(cell, name, Subject::Run);
-    let mut line = |name: &str, value: String| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<12} {value}");
-    };
+    let mut line = |name: &str, value: String| field(text, name, 13, &value);
     line("policy", format!("{}, CPUs {}", cell.label, cell.scenario.steering.cpus));
     line("CPU time", format!("{} CPUs busy, {} a packet", run("busy"), run("cpu_per_packet_ns")));
     line("imbalance", format!("{} (busiest CPU over the average)", run("imbalance")));

@@ -47,7 +47,7 @@ fn obstacle(host: &Host) -> Option<String> {
         return Some("this process is in a user namespace".to_owned());
     }
     match host.btf {
-        Btf::Tracepoints(_) => None,
+        Btf::Readable { .. } => None,
         _ => Some("the kernel's type information can't be read".to_owned()),
     }
 }

@@ -146,7 +146,7 @@ fn records_of_a_key_are_the_sums_of_its_flows() {
         let all = ["flows", "--json", "--top", "100000", "--cpus", "3", "--key", key];
         let output = rxsteer(&[&all[..], &[text(&capture)]].concat());
         let shown: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-        let top = shown["top"].as_array().expect("a list");
+        let top = shown["largest_flows"].as_array().expect("a list");
         assert_eq!(sums(top.iter().map(object)), expected, "{key}");
     }
 }

@@ -26,7 +26,7 @@ fn largest_flows_are_shown() {
             (std::cmp::Reverse(sizes), key.0.is_ipv6(), key.0, key.1, key.3, key.4, key.2)
         });
         let top: Vec<_> =
-            shown["top"].as_array().expect("a list").iter().map(reading::json).collect();
+            shown["largest_flows"].as_array().expect("a list").iter().map(reading::json).collect();
         assert_eq!(top.len(), 25);
         for (record, (key, counted)) in top.iter().zip(&expected) {
             let of = |counted: &reading::Counted| (counted.packets, counted.bytes);
@@ -38,10 +38,10 @@ fn largest_flows_are_shown() {
         assert_eq!(number(&shown["records"]), traffic.flows.len() as u64);
         let not_ip = number(&shown["frames_not_ip"]);
         assert_eq!((number(&shown["packets"]) + not_ip, not_ip), (traffic.packets, traffic.not_ip));
-        assert_eq!(shown["top"][0]["rank"], 1);
+        assert_eq!(shown["largest_flows"][0]["rank"], 1);
         let again = json(&["--top", "25", "--by", by, "--cpus", "1", text(&capture)]);
         let keys = |of: &Value| {
-            let list = of["top"].as_array().expect("a list").clone();
+            let list = of["largest_flows"].as_array().expect("a list").clone();
             list.iter().map(|record| reading::json(record).key).collect::<Vec<_>>()
         };
         assert_eq!(keys(&again), keys(&shown), "ties go one way");
@@ -59,7 +59,7 @@ fn few_places_are_reported() {
     assert!(errors(&output).contains("raise --max-flows"), "{}", errors(&output));
     let shown: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let records: Vec<_> =
-        shown["top"].as_array().expect("a list").iter().map(reading::json).collect();
+        shown["largest_flows"].as_array().expect("a list").iter().map(reading::json).collect();
     assert_eq!(per_flow(&records), traffic.flows, "in parts, and whole together");
 }
 

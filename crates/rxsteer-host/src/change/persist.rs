@@ -186,7 +186,7 @@ fn version(root: &Root) -> Option<u32> {
 fn unit(name: &str, wanted: &Wanted, program: &Path) -> PersistFile {
     let mut options = String::new();
     if let Some(cpus) = &wanted.cpus {
-        options += &format!(" --cpus {cpus}");
+        options += &format!(" --cpus {}", cpus.as_option());
     }
     for (is_wanted, option) in
         [(wanted.rfs, " --rfs"), (wanted.xps, " --xps"), (wanted.flow_limit, " --flow-limit")]

@@ -3,7 +3,7 @@
 use super::listed;
 use crate::drivers;
 use crate::finding::Finding;
-use crate::interface::Interface;
+use crate::interface::{Interface, Master};
 use crate::link::{ETHERNET, LOOPBACK};
 
 pub(super) fn findings(interface: &Interface) -> Vec<Finding> {
@@ -103,7 +103,7 @@ fn below(interface: &Interface, with: &str) -> String {
 
 /// Bridges and bonds take frames over before the stack, which is fine; what they do behind it is not ours to know.
 fn port(interface: &Interface) -> Option<Finding> {
-    let (kind, name) = interface.port_of.as_ref()?;
+    let Master { kind, name } = interface.port_of.as_ref()?;
     let hops = |kind: &str| ["macvlan", "ipvlan"].contains(&kind);
     let above: Vec<&str> = interface
         .above

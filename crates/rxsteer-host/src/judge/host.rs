@@ -91,7 +91,7 @@ fn preemption(host: &Host) -> Finding {
 fn type_information(host: &Host) -> Vec<Finding> {
     let why = "loading adapts the programs to the running kernel by its type information, /sys/kernel/btf/vmlinux";
     match &host.btf {
-        Btf::Tracepoints(_) => {
+        Btf::Readable { .. } => {
             vec![Finding::fine("btf", "/sys/kernel/btf/vmlinux is there"), tracepoints(&host.btf)]
         }
         Btf::Missing => vec![Finding::blocker(
@@ -101,7 +101,7 @@ fn type_information(host: &Host) -> Vec<Finding> {
             "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, as those of all larger distributions are; in a container \
              make /sys visible",
         )],
-        Btf::Unreadable(error) => vec![Finding::blocker(
+        Btf::Unreadable { why: error } => vec![Finding::blocker(
             "btf",
             format!("the kernel's type information can't be read: {error}"),
             why,

@@ -101,6 +101,7 @@ pub struct InterfaceKnobs {
     /// Its name.
     pub name: String,
     /// Its number, which no later interface of that name has.
+    #[serde(rename = "ifindex")]
     pub index: u32,
     /// Its hardware address as the kernel writes it.
     pub address: String,

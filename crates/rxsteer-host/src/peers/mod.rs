@@ -83,6 +83,7 @@ pub enum State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// The name of the veth here.
+    #[serde(rename = "interface")]
     pub link: String,
     /// The peer's name in its namespace; `None` if it was not found.
     pub peer: Option<String>,

@@ -7,6 +7,7 @@ use crate::root::Root;
 use crate::rss::Spreading;
 use crate::topology::Topology;
 use serde::Serialize;
+use serde::ser::SerializeMap;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ pub struct Facts {
     pub knobs: InterfaceKnobs,
     /// What its driver does by itself.
     pub spreading: Spreading,
-    /// Whether `rxsteer run` can steer it in native mode; else why not.
+    /// Whether `rxsteer run` is worth naming for it; else why not.
+    #[serde(serialize_with = "eligible")]
     pub run: Result<(), String>,
 }
 
@@ -29,7 +31,7 @@ pub struct Facts {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measurement {
     /// How long.
-    #[serde(rename = "time_ns", serialize_with = "nanoseconds")]
+    #[serde(rename = "elapsed_ns", serialize_with = "nanoseconds")]
     pub time: Duration,
     /// What CPUs did, and frames received.
     pub load: Load,
@@ -49,6 +51,16 @@ pub struct Measurement {
 
 fn nanoseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// `{"eligible": true}`, or `{"eligible": false, "why": "…"}`.
+fn eligible<S: serde::Serializer>(run: &Result<(), String>, to: S) -> Result<S::Ok, S::Error> {
+    let mut object = to.serialize_map(None)?;
+    object.serialize_entry("eligible", &run.is_ok())?;
+    if let Err(why) = run {
+        object.serialize_entry("why", why)?;
+    }
+    object.end()
 }
 
 /// What a capture showed.

@@ -415,7 +415,7 @@ impl Judge<'_> {
         sentences: Vec<String>,
     ) -> Recommendation {
         let with = if inner { " --inner" } else { "" };
-        let list = sets::option(cpus);
+        let list = cpus.as_option();
         let commands =
             vec![format!("rxsteer run {} --policy {policy} --cpus {list}{with}", self.name)];
         Recommendation {

@@ -25,6 +25,7 @@ pub struct Sets {
     /// The same as the kernel writes them.
     pub masks: Vec<String>,
     /// Entries of the sock flow table and of each queue's flow table, for RFS.
+    #[serde(serialize_with = "entries")]
     pub rfs: Option<(u64, u64)>,
     /// Why these.
     #[serde(skip)]
@@ -33,6 +34,14 @@ pub struct Sets {
 
 fn by_queue<S: serde::Serializer>(rps: &[(u32, CpuSet)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(rps.iter().map(|(queue, cpus)| (queue, cpus.to_string())))
+}
+
+/// `{"sock_flow_entries": …, "flow_cnt": …}`, by the names of the options of `rxsteer run`.
+fn entries<S: serde::Serializer>(rfs: &Option<(u64, u64)>, to: S) -> Result<S::Ok, S::Error> {
+    match rfs {
+        Some((all, queue)) => to.collect_map([("sock_flow_entries", all), ("flow_cnt", queue)]),
+        None => to.serialize_none(),
+    }
 }
 
 impl Sets {
@@ -57,15 +66,13 @@ impl Sets {
     pub(super) fn commands(&self, name: &str, queues: usize) -> Vec<String> {
         let rfs = if self.rfs.is_some() { " --rfs" } else { "" };
         match self.same(queues) {
-            Some(set) => vec![format!("rxsteer host apply {name} --cpus {set}{rfs} --verify 30s")],
+            Some(set) => {
+                let set = set.as_option();
+                vec![format!("rxsteer host apply {name} --cpus {set}{rfs} --verify 30s")]
+            }
             None => vec![format!("rxsteer auto {name} --verify 60s")],
         }
     }
-}
-
-/// A set as an option of `rxsteer run` takes it: a lone number would be a count there.
-pub(super) fn option(cpus: &CpuSet) -> String {
-    if cpus.len() == 1 { format!("{0}-{0}", cpus.lowest()) } else { cpus.to_string() }
 }
 
 /// The sets for an interface whose packets `receiving` takes, out of the `usable` CPUs.

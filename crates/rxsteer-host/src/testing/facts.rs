@@ -17,7 +17,7 @@ pub fn good_host() -> Host {
         version: Some(KernelVersion::new(6, 18)),
         realtime: false,
         hz: Some(250),
-        btf: Btf::Tracepoints(TRACEPOINTS.map(|tracepoint| tracepoint.name).to_vec()),
+        btf: Btf::Readable { tracepoints: TRACEPOINTS.map(|tracepoint| tracepoint.name).to_vec() },
         capabilities: Some(Capabilities {
             bpf: true,
             perfmon: true,

@@ -10,6 +10,7 @@ pub struct Machine {
     /// The CPU's model, as the kernel names it.
     pub cpu: String,
     /// CPUs that are online.
+    #[serde(rename = "cpu_count")]
     pub cpus: usize,
     /// The version of rxsteer.
     pub rxsteer: &'static str,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Load {
     /// Frames through a router.
     Forward(Frames),

@@ -94,8 +94,10 @@ impl Path {
             }
             self.loaded.lines.empty(index);
         }
-        // No program counts for the interface any more.
-        let row = u32::from(id.0);
+        // No program counts for the interface any more. The row of a CPU that received nothing is in no sum.
+        let row = |cpu: u32| cpu * self.loaded.sizes.interfaces + u32::from(id.0);
+        let is_used = |cpu: &u32| RxCounts::of(self.loaded.counts.get(row(*cpu))).is_used();
+        let row = row((0..self.loaded.sizes.cpus).find(is_used).unwrap_or(0));
         let mut counts = self.loaded.counts.get(row);
         counts.flows_ended += flows;
         counts.flow_packets_ended += packets;

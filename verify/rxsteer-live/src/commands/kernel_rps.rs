@@ -97,7 +97,7 @@ fn order(options: &Options, pace_ns: u64, changes: u32) -> Result<Value> {
     std::thread::scope(|scope| -> Result<()> {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
         let changed = (0..changes).try_for_each(|change| {
-            let cpus = ["1", "0", "0-1"][change as usize % 3];
+            let cpus = ["1-1", "0-0", "0-1"][change as usize % 3];
             succeeds(receiver, &["apply", "in0", "--cpus", cpus, "--yes"])
         });
         if changes == 0 {
@@ -132,7 +132,7 @@ fn wrong_mask(options: &Options) -> Result<Value> {
     let time = format!("{}s", options.verify_s);
     let (output, mask) = std::thread::scope(|scope| -> Result<(Output, String)> {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
-        let output = host(receiver, &["apply", "in0", "--cpus", "1", "--yes", "--verify", &time]);
+        let output = host(receiver, &["apply", "in0", "--cpus", "1-1", "--yes", "--verify", &time]);
         let mask = receiver.run("cat /sys/class/net/in0/queues/rx-0/rps_cpus");
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

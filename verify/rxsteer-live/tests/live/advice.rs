@@ -75,7 +75,7 @@ fn interface_is_compared_and_judged_by_what_it_receives() {
     let pairs: Vec<_> = (0..FLOWS).map(pair).collect();
     let sender = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
     let receiver = testbed.receiver();
-    let compare = ["compare", "--iface", "in0", "--sample", "2s", "--cpus", "2", "--json"];
+    let compare = ["compare", "--iface", "in0", "--duration", "2s", "--cpus", "2", "--json"];
     let compared = json(receiver, &compare);
     let frames = compared["sample"]["frames"].as_u64().unwrap();
     assert!(frames > 1000 && compared["packets"] == frames, "{compared}");
@@ -84,7 +84,7 @@ fn interface_is_compared_and_judged_by_what_it_receives() {
     assert_eq!(policies.len(), 6);
     assert!(policies.iter().all(|policy| policy["reordered"] == 0), "{compared}");
 
-    let recommend = ["host", "recommend", "in0", "--sample", "2s", "--capture", "--json"];
+    let recommend = ["host", "recommend", "in0", "--duration", "2s", "--capture", "--json"];
     let found = json(receiver, &recommend);
     let found = &found["interfaces"][0];
     let traffic = &found["measured"]["traffic"];
@@ -111,17 +111,17 @@ fn advise_replays_the_same_packets_under_each_policy() {
         .map(|pairs| Datagrams::start(testbed.sender(), pairs, 0).unwrap());
     let receiver = testbed.receiver();
     let advise = ["advise", "in0", "--cpus", "2", "--seeds", "3"];
-    let found = json(receiver, &[&advise[..], &["--for", "3s", "--json"]].concat());
+    let found = json(receiver, &[&advise[..], &["--duration", "3s", "--json"]].concat());
     let packets = found["packets"].as_u64().unwrap();
     assert!(packets > 1000 && found["sample"]["frames"] == packets, "{found}");
     assert!(found["sample"]["frames_received"].is_u64(), "{found}");
     let policies = found["policies"].as_array().unwrap();
     assert_eq!(policies.len(), 6);
     for policy in policies {
-        let by_cpu = policy["cpu_shares"].as_array().unwrap().iter();
+        let by_cpu = policy["cpus"].as_array().unwrap().iter();
         let sum: u64 = by_cpu.filter_map(|cpu| cpu["packets"].as_u64()).sum();
         assert_eq!((sum, &policy["packets"]), (packets, &found["packets"]), "{policy}");
-        assert_eq!((&policy["reordered"], &policy["dropped"]["max"]), (&0.into(), &0.into()));
+        assert_eq!((&policy["reordered"], &policy["dropped"]["maximum"]), (&0.into(), &0.into()));
         for figure in ["imbalance", "moves", "deferred"] {
             assert!(policy[figure]["median"].is_number(), "{figure}: {policy}");
         }
@@ -130,7 +130,7 @@ fn advise_replays_the_same_packets_under_each_policy() {
     assert_eq!(found["policy"].is_null(), advice.starts_with("Leave it alone"), "{advice}");
 
     // A signal ends the watching, and the answer comes before the table.
-    let mut run = command(receiver, &[&advise[..], &["--for", "1h"]].concat());
+    let mut run = command(receiver, &[&advise[..], &["--duration", "1h"]].concat());
     let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(3));
     let id = child.id().to_string();
@@ -148,7 +148,7 @@ fn advise_on_an_idle_interface_says_so() {
     let test = "advice::advise_on_an_idle_interface_says_so";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let namespace = with_tun();
-    let advise = ["advise", "tun9", "--for", "1s", "--cpus", "2"];
+    let advise = ["advise", "tun9", "--duration", "1s", "--cpus", "2"];
     let said = ends(&namespace, 0, &advise);
     assert!(said.starts_with("Leave it alone: no traffic seen"), "{said}");
     let found = json(&namespace, &[&advise[..], &["--json"]].concat());

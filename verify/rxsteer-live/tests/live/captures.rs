@@ -51,8 +51,8 @@ fn replayed(pcap: &Path) -> Vec<u64> {
     let output = replay.arg(pcap).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let cpus = report["per_cpu"].as_array().unwrap();
-    cpus.iter().map(|cpu| cpu["packets"].as_u64().unwrap()).collect()
+    let cpus = report["cpus"].as_array().unwrap();
+    cpus.iter().map(|cpu| cpu["delivered"].as_u64().unwrap()).collect()
 }
 
 /// The number of frames with a partial checksum that have passed so far.

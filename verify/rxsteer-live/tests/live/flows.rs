@@ -168,6 +168,24 @@ fn ended_flow_hands_its_last_counts_on() {
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
 
+/// Whichever CPU received the flows, and whatever the policy.
+#[test]
+fn all_flows_have_ended_in_the_report_at_the_end() {
+    let test = "flows::all_flows_have_ended_in_the_report_at_the_end";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let traffic = Traffic { flows: 8, ..Traffic::default() };
+    for (policy, cpu) in [("rps", 0), ("rps", 1), ("sparse", 1)] {
+        let arguments = ["in0", "--policy", policy, "--cpus", "0-1"];
+        let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+        let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+        source.send(testbed.sender(), cpu, 500).unwrap();
+        let (report, _) = steering.stop().unwrap();
+        assert!(number(&report["flows"]) >= 8, "{report}");
+        assert_eq!(report["flows_ended"], report["flows"], "{policy} on CPU {cpu}: {report}");
+    }
+}
+
 /// Far more flows than there are slots by default.
 #[test]
 fn hundred_thousand_flows_are_counted_where_there_are_slots_for_them() {

@@ -97,7 +97,7 @@ fn traffic_moves_to_the_chosen_cpu_and_back() {
     let unsteered = taken(&sender, &check, &none);
     assert!(unsteered[0] >= FRAMES && unsteered[1] == 0, "{unsteered:?}");
 
-    let text = succeeds(receiver, &["apply", "in0", "--cpus", "1", "--yes"]);
+    let text = succeeds(receiver, &["apply", "in0", "--cpus", "1-1", "--yes"]);
     assert!(text.contains("RPS of RX queue 0: cpu 1"), "{text}");
     assert_ne!(values(receiver), before);
     let (counts, wakes) = (check.by_cpu().unwrap(), woken(receiver));
@@ -123,8 +123,8 @@ fn all_settings_are_read_back_and_restored() {
     let before = values(receiver);
     for arguments in [
         &["apply", "in0", "--cpus", "0-1", "--rfs", "--yes"][..],
-        &["apply", "in0", "--cpus", "1", "--rfs", "--xps", "--yes"],
-        &["apply", "in0", "--cpus", "0", "--yes"],
+        &["apply", "in0", "--cpus", "1-1", "--rfs", "--xps", "--yes"],
+        &["apply", "in0", "--cpus", "0-0", "--yes"],
     ] {
         succeeds(receiver, arguments);
     }
@@ -155,8 +155,8 @@ fn interface_and_namespace_that_are_gone_are_named() {
     let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     testbed.another_link(LinkOptions::default()).unwrap();
     let receiver = testbed.receiver();
-    succeeds(receiver, &["apply", "in0", "--cpus", "0", "--yes"]);
-    succeeds(receiver, &["apply", "in1", "--cpus", "0", "--yes"]);
+    succeeds(receiver, &["apply", "in0", "--cpus", "0-0", "--yes"]);
+    succeeds(receiver, &["apply", "in1", "--cpus", "0-0", "--yes"]);
     receiver.ip("link del in1").unwrap();
     // From elsewhere they stay on record.
     let text = succeeds(testbed.sender(), &["restore", "--yes"]);
@@ -164,7 +164,7 @@ fn interface_and_namespace_that_are_gone_are_named() {
     let text = succeeds(receiver, &["restore", "--yes"]);
     assert!(text.contains("1 -> 0") && text.contains("interface or queue is gone"), "{text}");
 
-    succeeds(receiver, &["apply", "in0", "--cpus", "0", "--yes"]);
+    succeeds(receiver, &["apply", "in0", "--cpus", "0-0", "--yes"]);
     drop(testbed);
     let other = Namespace::new().unwrap();
     let text = succeeds(&other, &["restore", "--yes"]);
@@ -239,7 +239,7 @@ fn wrong_mask_is_found_worse_and_undone() {
     let output = std::thread::scope(|scope| {
         let _stop = super::Stop(&stop);
         scope.spawn(|| source.send_until(testbed.sender(), 0, 10_000, &stop).unwrap());
-        host(receiver, &["apply", "in0", "--cpus", "1", "--yes", "--verify", "6s"])
+        host(receiver, &["apply", "in0", "--cpus", "1-1", "--yes", "--verify", "6s"])
     });
     let said = [&output.stdout[..], &output.stderr[..]].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -263,7 +263,7 @@ fn change_is_undone_where_its_terminal_hangs_up() {
     let end = || File::options().read(true).write(true).open(&name).unwrap();
     let mut command = receiver.command("setsid");
     command.arg("--ctty").arg(rxsteer().unwrap());
-    command.args(["host", "apply", "in0", "--cpus", "1", "--confirm", "5m"]);
+    command.args(["host", "apply", "in0", "--cpus", "1-1", "--confirm", "5m"]);
     let mut running = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
     // It holds the ends of the terminal too.
     drop(command);
@@ -314,7 +314,7 @@ fn read_only_sys_and_missing_privilege_are_named() {
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let apply = "\"$1\" host apply in0 --cpus 0 --yes";
+    let apply = "\"$1\" host apply in0 --cpus 0-0 --yes";
     let text = refused(&format!("mount -o remount,ro /sys && {apply}"));
     assert!(text.contains("rx-0/rps_cpus") && text.contains("mounted read-only"), "{text}");
     let text = refused(&format!("setpriv --reuid 65534 --clear-groups {apply}"));

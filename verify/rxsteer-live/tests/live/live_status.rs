@@ -66,10 +66,10 @@ fn equals(status: &Value, report: &Value) {
     }
     assert_eq!(status["received"], report["packets"]);
     assert_eq!(status["drops"]["ring_full"], report["dropped"]["backlog_full"]);
-    let (shown, reported) = (&status["cpus"], report["per_cpu"].as_array().unwrap());
+    let (shown, reported) = (&status["cpus"], report["cpus"].as_array().unwrap());
     for (index, of) in reported.iter().enumerate() {
         let cpu = &shown[index];
-        assert_eq!((&cpu["cpu"], &cpu["delivered"]), (&of["cpu"], &of["packets"]));
+        assert_eq!((&cpu["cpu"], &cpu["delivered"]), (&of["cpu"], &of["delivered"]));
     }
     let (interface, of) = (&status["interfaces"][0], &report["interfaces"][0]);
     assert_eq!((&interface["received"], &interface["bytes"]), (&of["packets"], &of["bytes"]));

@@ -31,8 +31,8 @@ fn counted(report: &Value) -> Vec<Value> {
     .iter()
     .map(|key| report[key].clone())
     .collect();
-    let cpus = report["per_cpu"].as_array().unwrap();
-    all.extend(cpus.iter().map(|cpu| cpu["packets"].clone()));
+    let cpus = report["cpus"].as_array().unwrap();
+    all.extend(cpus.iter().map(|cpu| cpu["delivered"].clone()));
     all
 }
 

@@ -86,7 +86,7 @@ fn steered_and_as_before(namespace: &Namespace, interface: &str) -> String {
     ends(namespace, &[0], &["host", "restore", "--yes"]);
     assert_eq!(values(namespace, interface), before);
 
-    let recommended = ["host", "recommend", interface, "--sample", "1s", "--json"];
+    let recommended = ["host", "recommend", interface, "--duration", "1s", "--json"];
     let found: Value = serde_json::from_str(&ends(namespace, &[0], &recommended)).unwrap();
     assert!(found["interfaces"][0]["rule"].is_string(), "{found}");
     let options = ["--sample", "1s", "--verify", "6s", "--duration", "15s", "--anyway"];

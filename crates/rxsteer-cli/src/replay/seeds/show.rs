@@ -2,10 +2,10 @@
 
 use super::{Figure, Spread};
 use crate::output::json::issues;
+use crate::output::lines::{field, lines};
 use crate::output::table::{duration, largest_flow, left_out, new, unsteered};
 use rxsteer_status::figures::grouped;
 use serde_json::{Map, Value, json};
-use std::fmt::Write;
 
 impl Figure {
     /// Its name in the table.
@@ -66,20 +66,15 @@ pub(super) fn text(spread: &Spread) -> String {
         }
         let values = range.map(|(value, _)| figure.text(value));
         table.add_row([figure.title().to_owned()].into_iter().chain(values));
-        // Writing to a String does not fail.
-        let _ = writeln!(meanings, "{:<12} {}", figure.title(), figure.meaning());
+        field(&mut meanings, figure.title(), 13, figure.meaning());
     }
-    let table: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    let mut text = format!("{table}\n{meanings}\n");
+    let mut text = format!("{}\n{meanings}\n", lines(&table));
     totals(&mut text, spread);
     text
 }
 
 fn totals(text: &mut String, spread: &Spread) {
-    let mut line = |name: &str, value: String| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{name:<12} {value}");
-    };
+    let mut line = |name: &str, value: String| field(text, name, 13, &value);
     let report = &spread.draws.last;
     let first = spread.secrets.first.0;
     line("policy", format!("{}, CPUs {}", spread.policy, spread.cpus));
@@ -140,7 +135,6 @@ pub(super) fn json(spread: &Spread) -> Value {
     let report = &spread.draws.last;
     json!({
         "policy": spread.policy,
-        "cpus": spread.cpus.to_string(),
         "version": env!("CARGO_PKG_VERSION"),
         "hash": "symmetric",
         "hash_seed": format!("{:032x}", spread.secrets.first.0),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::holder::Holder;
-use crate::interface::{Attached, AttachedMode};
+use crate::interface::{Attached, AttachedMode, Master};
 use crate::link::LOOPBACK;
 
 /// Facts with one fault, the topic it is reported under, how bad that is, and words that must be in
@@ -18,7 +18,7 @@ fn every_fault_of_a_host_is_reported() {
     type Change = fn(&mut Host);
     let lacking = |lacks: &str| {
         let names = TRACEPOINTS.map(|tracepoint| tracepoint.name);
-        Btf::Tracepoints(names.into_iter().filter(|name| *name != lacks).collect())
+        Btf::Readable { tracepoints: names.into_iter().filter(|name| *name != lacks).collect() }
     };
     let mut faults: Vec<Fault<Host>> = Vec::new();
     let mut fault = |change: Change, topic, level, says| {
@@ -43,7 +43,7 @@ fn every_fault_of_a_host_is_reported() {
     );
     fault(|host| host.realtime = true, "preemption", NO, &["PREEMPT_RT", "order"]);
     fault(|host| host.btf = Btf::Missing, "btf", NO, &["CONFIG_DEBUG_INFO_BTF"]);
-    fault(|host| host.btf = Btf::Unreadable("EPERM".to_owned()), "btf", NO, &["EPERM"]);
+    fault(|host| host.btf = Btf::Unreadable { why: "EPERM".to_owned() }, "btf", NO, &["EPERM"]);
     fault(
         |host| host.capabilities = Some(Capabilities { bpf: true, ..Capabilities::default() }),
         "capabilities",
@@ -185,7 +185,9 @@ fn every_fault_of_an_interface_is_reported() {
         (nic(|nic| nic.rx_queues = None), "rx_queues", NOTE, &["unknown", "/sys/class/net"]),
         (nic(|nic| nic.steered_queues = None), "kernel_rps", NOTE, &["/sys/class/net/eth0/queues"]),
         (
-            nic(|nic| nic.port_of = Some(("bridge".to_owned(), "br0".to_owned()))),
+            nic(|nic| {
+                nic.port_of = Some(Master { kind: "bridge".to_owned(), name: "br0".to_owned() })
+            }),
             "port",
             NOTE,
             &["port of br0 (bridge)", "rps_cpus"],
@@ -244,7 +246,7 @@ fn default_policy_follows_the_kernel_and_no_version_is_asked() {
     let without = |lacking: &str| {
         let names = TRACEPOINTS.map(|tracepoint| tracepoint.name);
         let names = names.into_iter().filter(|name| *name != lacking).collect();
-        Host { btf: Btf::Tracepoints(names), ..good_host() }
+        Host { btf: Btf::Readable { tracepoints: names }, ..good_host() }
     };
     for name in ["sock_recv_length", "sock_send_length", "inet_sock_set_state"] {
         let host = without(name);

@@ -1,0 +1,138 @@
+//! Lines that fit the terminal: text goes on under itself, and tables leave their least useful columns out. Where standard output
+//! is no terminal, nothing is changed.
+
+use comfy_table::{ColumnConstraint, Table};
+use std::fmt::Write;
+use std::io::IsTerminal;
+
+/// How many columns a line on the terminal has; `None` where standard output is none.
+pub(crate) fn room_on_terminal() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = if out.is_terminal() { terminal_size::terminal_size_of(out) } else { None };
+    size.map(|(width, _)| usize::from(width.0))
+}
+
+/// Columns of a line: those of the terminal. Tests have none, wherever they run.
+fn width() -> usize {
+    let room = if cfg!(test) { None } else { room_on_terminal() };
+    room.unwrap_or(usize::MAX)
+}
+
+/// A name and its text, which goes on under itself from column `indent` on.
+pub(crate) fn field(text: &mut String, name: &str, indent: usize, what: &str) {
+    entry(text, name, indent, what, usize::MAX);
+}
+
+/// The same in lines of at most `most` columns, also where there is no terminal.
+pub(crate) fn entry(text: &mut String, name: &str, indent: usize, what: &str, most: usize) {
+    folded(text, name, indent, what, most.min(width()));
+}
+
+/// Paragraphs, a line each.
+pub(crate) fn paragraphs(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    for line in text.lines() {
+        folded(&mut lines, "", 0, line, width());
+    }
+    lines
+}
+
+fn folded(text: &mut String, name: &str, indent: usize, what: &str, width: usize) {
+    let indent = if name.is_empty() { indent } else { indent.max(name.chars().count() + 1) };
+    let mut line = format!("{name:<indent$}");
+    let mut used = indent;
+    if used + what.chars().count() <= width {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{}", format!("{line}{what}").trim_end());
+        return;
+    }
+    for word in what.split_whitespace() {
+        let length = word.chars().count();
+        if used > indent && used + 1 + length > width {
+            let _ = writeln!(text, "{}", line.trim_end());
+            (line, used) = (" ".repeat(indent), indent);
+        }
+        if used > indent {
+            line.push(' ');
+            used += 1;
+        }
+        line.push_str(word);
+        used += length;
+    }
+    let _ = writeln!(text, "{}", line.trim_end());
+}
+
+/// The table without columns, as far as its lines are wider than the terminal: first the columns of the first group of `least`,
+/// then those of the next. Says which are left out.
+pub(crate) fn fitted(table: Table, least: &[Vec<usize>]) -> String {
+    fitted_to(width(), table, least)
+}
+
+fn fitted_to(width: usize, mut table: Table, least: &[Vec<usize>]) -> String {
+    let mut left_out = Vec::new();
+    for group in least {
+        if widest(&table) <= width {
+            break;
+        }
+        for column in group {
+            let name = table.header().and_then(|row| row.cell_iter().nth(*column));
+            left_out.extend(name.map(comfy_table::Cell::content));
+            if let Some(column) = table.column_mut(*column) {
+                column.set_constraint(ColumnConstraint::Hidden);
+            }
+        }
+    }
+    let mut text = lines(&table);
+    left_out.retain(|name| !name.is_empty());
+    if !left_out.is_empty() {
+        let what = format!(" (a wider terminal also has: {})", left_out.join(", "));
+        folded(&mut text, "", 0, &what, width);
+    }
+    text
+}
+
+fn widest(table: &Table) -> usize {
+    table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
+}
+
+/// The lines of a table.
+pub(crate) fn lines(table: &Table) -> String {
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::new;
+    use super::*;
+
+    #[test]
+    fn text_goes_on_under_itself() {
+        let mut text = String::new();
+        folded(&mut text, "name", 8, &"word ".repeat(40), 60);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= 60), "{text}");
+        assert!(lines[0].starts_with("name    word") && lines[1].starts_with("        word"));
+        assert_eq!(text.matches("word").count(), 40);
+        let mut text = String::new();
+        folded(&mut text, "a longer name", 8, "is kept", 60);
+        folded(&mut text, "", 0, "a-word-that-does-not-fit at all", 10);
+        assert_eq!(text, "a longer name is kept\na-word-that-does-not-fit\nat all\n");
+    }
+
+    #[test]
+    fn tables_leave_out_what_does_not_fit() {
+        let table = || {
+            let mut table = new(&["policy", "CPU 0", "CPU 1", "moves"], &[0]);
+            table.add_row(["rps", "50.0 %", "50.0 %", "1 / 2 / 3"]);
+            table
+        };
+        let least = [vec![1, 2], vec![3]];
+        assert_eq!(fitted_to(usize::MAX, table(), &least), lines(&table()));
+        let text = fitted_to(30, table(), &least);
+        assert!(text.starts_with(" policy      moves\n rps     1 / 2 / 3\n"), "{text}");
+        assert!(
+            text.contains("CPU 0, CPU 1") && text.lines().all(|line| line.len() <= 30),
+            "{text}"
+        );
+    }
+}

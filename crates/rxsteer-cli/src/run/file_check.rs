@@ -1,0 +1,36 @@
+//! Whether `rxsteer run` accepts the settings of a file on this host, for `rxsteer config check`. It changes nothing and needs
+//! no privilege; whether the host and an interface can be steered at all is for `rxsteer check` to say.
+
+use super::args::RunSettings;
+use super::attach::{host_cpus, rx_queues, starves};
+use super::queue_names::{self, There};
+use super::reload::{Defaults, settings};
+use crate::output::error_text;
+use rxsteer_host::{Host, Link, default_cpus, default_policy, links};
+use rxsteer_user::core::ThreadClass;
+
+/// What is worth knowing and depends on the interfaces that are steered; or why the settings are refused here.
+pub(crate) fn on_this_host(asked: &RunSettings) -> Result<Vec<String>, String> {
+    let host = Host::look();
+    if let Some(class) = asked.live.threads
+        && let Some(why) = starves(class, &host)
+    {
+        return Err(format!("threads: {class}: {why}"));
+    }
+    let policy = default_policy(&host);
+    if asked.live.steering.policy.as_ref().is_some_and(|asked| asked.is_rfs()) && !policy.is_rfs() {
+        return Err(format!(
+            "policy: this kernel lacks tracepoints that rfs takes (rxsteer check names them); {policy} needs none"
+        ));
+    }
+    let cpus = host_cpus().map_err(|why| error_text(&why))?;
+    let near: [&str; 0] = [];
+    let threads = ThreadClass::DEFAULT;
+    let defaults = Defaults { policy, cpus: default_cpus(&near).ok(), threads };
+    let settings = settings(&asked.live, &defaults, &cpus)?;
+    settings.check(&cpus.possible).map_err(|why| why.to_string())?;
+    let links = links().map_err(|why| why.to_string())?;
+    let there: Vec<There<'_>> =
+        links.iter().map(|link: &Link| (link.name.as_str(), rx_queues(link))).collect();
+    queue_names::on_host(&settings, &there)
+}
