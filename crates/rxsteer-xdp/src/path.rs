@@ -347,12 +347,9 @@ impl Path {
         rings.threads.set_class(&all, class)?;
         drop(rings);
         self.settings.threads = class;
-        for settings in
-            [self.requested.as_mut(), self.change.as_mut().and_then(change::Change::settings)]
-        {
-            if let Some(settings) = settings {
-                settings.threads = class;
-            }
+        let changing = self.change.as_mut().and_then(change::Change::settings);
+        for settings in self.requested.iter_mut().chain(changing) {
+            settings.threads = class;
         }
         Ok(true)
     }
