@@ -69,7 +69,7 @@ struct Way {
 
 fn ways() -> [Way; 7] {
     let every = [names::<Steering>(), names::<Tables>(), vec!["max-backlog".into()]].concat();
-    let scenario = [every.clone(), vec!["budget".into()]].concat();
+    let scenario = [every.clone(), names::<Rules>(), vec!["budget".into()]].concat();
     let change = [every, names::<Rules>()].concat();
     let replay = [names::<SteerSettings>(), vec!["max-backlog".into()]].concat();
     let clap = "a similar argument exists: '--";
@@ -262,6 +262,7 @@ fn scenario_key(name: &str, text: &str) -> Result<String, String> {
         "flow-cnt" => steering.flow_cnt.unwrap().to_string(),
         "max-backlog" => steering.max_backlog.to_string(),
         "budget" => steering.budget.to_string(),
+        "rule" => format!("{:?}", steering.packet_rules),
         _ => panic!("{name} is not set"),
     })
 }
