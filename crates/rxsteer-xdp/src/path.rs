@@ -347,12 +347,9 @@ impl Path {
         rings.threads.set_class(&all, class)?;
         drop(rings);
         self.settings.threads = class;
-        for settings in
-            [self.requested.as_mut(), self.change.as_mut().and_then(change::Change::settings)]
-        {
-            if let Some(settings) = settings {
-                settings.threads = class;
-            }
+        let under_way = self.change.as_mut().and_then(change::Change::settings);
+        for settings in [self.requested.as_mut(), under_way].into_iter().flatten() {
+            settings.threads = class;
         }
         Ok(true)
     }
