@@ -1,4 +1,4 @@
-//! `--change-at T:SPEC`: a change planned beforehand.
+//! What can change in a running receive path, and `--change-at T:SPEC`: a change planned beforehand.
 
 use clap::Args;
 use rxsteer_settings::{Rules, Steering, Tables, Text, backlog};
@@ -6,17 +6,17 @@ use rxsteer_user::{SteerChange, When, sys};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The settings that can be changed.
-#[derive(Args)]
+/// The settings that can change while packets flow: by `--change-at`, and by `rxsteer set` in `rxsteer live`.
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ChangeSettings {
     #[command(flatten)]
-    steering: Steering,
+    pub(crate) steering: Steering,
     #[command(flatten)]
-    rules: Rules,
+    pub(crate) rules: Rules,
     #[command(flatten)]
-    tables: Tables,
-    #[arg(long, value_parser = backlog)]
-    max_backlog: Option<u32>,
+    pub(crate) tables: Tables,
+    #[arg(long, value_name = "PACKETS", value_parser = backlog)]
+    pub(crate) max_backlog: Option<u32>,
 }
 
 impl From<ChangeSettings> for SteerChange {

@@ -26,7 +26,7 @@ pub(crate) struct Run {
     pub(crate) settings: serde_json::Value,
     pub(crate) skipped: u64,
     pub(crate) max_backlog: u32,
-    /// Changes that were planned.
+    /// Changes that were planned, or made by `rxsteer set`.
     pub(crate) changes: usize,
     /// What became of the flow records, where they were asked for.
     pub(crate) recorded: Option<Recorded>,

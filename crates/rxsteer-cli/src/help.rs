@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 use clap_complete::Shell;
 
 /// Options that `-h` leaves out, in whatever command they are: few runs need them.
-const SELDOM: [&str; 47] = [
+const SELDOM: [&str; 48] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -52,6 +52,7 @@ const SELDOM: [&str; 47] = [
     "rx-threads",
     "socket",
     "sock-flow-entries",
+    "standby",
     "threads",
     "work-ns",
     "zero-copy",

@@ -42,6 +42,7 @@ mod replay;
 mod run;
 mod serve;
 mod set;
+mod settable;
 mod settings_file;
 #[cfg(all(test, feature = "sim", feature = "xdp"))]
 mod settings_tests;

@@ -196,6 +196,11 @@ fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -
         // Several captures are one input: receivers read them one after the other.
         origins: vec![Origin { name, ifindex: None, receivers: 0..config.rx_cpus.len() }],
         flows,
+        fixed: Some(
+            "rxsteer replay takes no changes while it runs: end it (Ctrl-C) and start it with other options; \
+             --change-at plans a change for a replay"
+                .to_owned(),
+        ),
     }
 }
 

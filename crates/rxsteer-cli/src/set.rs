@@ -1,6 +1,7 @@
 //! `rxsteer set`: other settings for a running instance.
 
-use crate::run::args::{LiveSettings, SetArgs};
+use crate::run::args::SetArgs;
+use crate::settable::AnySettings;
 use crate::steer_args::note_covered;
 use crate::{Outcome, output};
 use rxsteer_status::client;
@@ -13,7 +14,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         Some((first, rest)) if !first.contains('=') => (Some(first.as_str()), rest),
         _ => (None, args.what.as_slice()),
     };
-    let names = rxsteer_settings::names::<LiveSettings>();
+    let names = rxsteer_settings::names::<AnySettings>();
     if let Some(key) = interface.filter(|word| names.iter().any(|name| name == word)) {
         anyhow::bail!(
             "'{key}' has no value; write e.g. {key}=VALUE (rxsteer set --help says which)"
@@ -24,8 +25,8 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         "--socket names the instance already; leave the interface out"
     );
     // What can be said without the instance is said without it.
-    let parsed = LiveSettings::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
-    note_covered(&parsed.rules);
+    let parsed = AnySettings::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
+    note_covered(&parsed.change.rules);
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
     let Answer::Set(changed) = client::ask(&socket, &request)? else {

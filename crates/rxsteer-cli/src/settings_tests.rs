@@ -1,14 +1,16 @@
 //! The same text means the same by each way that a setting can be given: every setting, every way.
 
-use crate::change_spec::PlannedChange;
+use crate::change_spec::{ChangeSettings, PlannedChange};
 use crate::cli::{Cli, Command};
 use crate::record_args::RunRecordArgs;
-use crate::run::args::{LiveSettings, RunSettings};
+use crate::run::args::{KernelSettings, LiveSettings, RunSettings};
+use crate::settable::AnySettings;
 use crate::settings_file;
 use crate::steer_args::SteerSettings;
 use clap::Parser;
 use rxsteer_settings::{Rules, Steering, Tables, names};
 use rxsteer_sim::{Scenario, file};
+use rxsteer_user::SteerChange;
 use std::collections::BTreeSet;
 
 /// Each setting; texts that it takes; one that it does not, and what is said of it by each way.
@@ -67,10 +69,9 @@ struct Way {
     misspelt: &'static str,
 }
 
-fn ways() -> [Way; 7] {
+fn ways() -> [Way; 9] {
     let every = [names::<Steering>(), names::<Tables>(), vec!["max-backlog".into()]].concat();
-    let scenario = [every.clone(), vec!["budget".into()]].concat();
-    let change = [every, names::<Rules>()].concat();
+    let scenario = [every.clone(), names::<Rules>(), vec!["budget".into()]].concat();
     let replay = [names::<SteerSettings>(), vec!["max-backlog".into()]].concat();
     let clap = "a similar argument exists: '--";
     let ours = "did you mean '";
@@ -80,8 +81,10 @@ fn ways() -> [Way; 7] {
         way("replay --config", names::<SteerSettings>(), replay_file, ours),
         way("run", names::<RunSettings>(), run_option, clap),
         way("run --config", names::<RunSettings>(), run_file, ours),
-        way("set", names::<LiveSettings>(), set, ours),
-        way("--change-at", change, change_at, ours),
+        way("set", names::<AnySettings>(), set, ours),
+        way("set of run", names::<LiveSettings>(), set_of_run, ours),
+        way("set of live", names::<ChangeSettings>(), set_of_live, ours),
+        way("--change-at", names::<ChangeSettings>(), change_at, ours),
         way("scenario", scenario, scenario_key, ours),
     ]
 }
@@ -120,13 +123,19 @@ fn of_replay(name: &str, settings: &SteerSettings) -> String {
 }
 
 fn of_live(name: &str, settings: &LiveSettings) -> Option<String> {
-    common(name, &settings.steering, &Tables::default()).or_else(|| match name {
+    let LiveSettings { steering, rules, kernel } = settings;
+    common(name, steering, &Tables::default())
+        .or_else(|| of_kernel(name, kernel))
+        .or_else(|| (name == "rule").then(|| format!("{:?}", rules.rules().unwrap())))
+}
+
+fn of_kernel(name: &str, settings: &KernelSettings) -> Option<String> {
+    match name {
         "queue-size" => settings.queue_size.map(|size| size.to_string()),
         "threads" => settings.threads.map(|class| class.to_string()),
         "shadow" => settings.shadow.map(|shadow| shadow.to_string()),
-        "rule" => Some(format!("{:?}", settings.rules.rules()?)),
         _ => None,
-    })
+    }
 }
 
 fn of_run(name: &str, settings: &RunSettings) -> String {
@@ -214,25 +223,38 @@ fn run_file(name: &str, text: &str) -> Result<String, String> {
 }
 
 fn set(name: &str, text: &str) -> Result<String, String> {
+    let AnySettings { change, kernel } = AnySettings::parse(&[format!("{name}={text}")])?;
+    Ok(of_kernel(name, &kernel).unwrap_or_else(|| of_change(name, &change.into())))
+}
+
+fn set_of_run(name: &str, text: &str) -> Result<String, String> {
     let settings = LiveSettings::parse(&[format!("{name}={text}")])?;
     Ok(of_live(name, &settings).unwrap_or_else(|| panic!("{name} is not set")))
 }
 
+fn set_of_live(name: &str, text: &str) -> Result<String, String> {
+    Ok(of_change(name, &ChangeSettings::parse(&[format!("{name}={text}")])?.into()))
+}
+
 fn change_at(name: &str, text: &str) -> Result<String, String> {
     let PlannedChange(_, change) = format!("1s:{name}={text}").parse()?;
-    Ok(match name {
-        "policy" => format!("{:?}", change.policy.unwrap()),
-        "rule" => format!("{:?}", change.packet_rules.unwrap()),
-        "cpus" => format!("{:?}", change.cpus.unwrap()),
-        "rps-map" => format!("{:?}", change.rps_maps.unwrap()),
-        "else" => format!("{:?}", change.fallback.unwrap()),
-        "rfs-cpus" => format!("{:?}", change.rfs_cpus.unwrap()),
-        "flow-limit" => format!("{:?}", change.flow_limit.unwrap()),
+    Ok(of_change(name, &change))
+}
+
+fn of_change(name: &str, change: &SteerChange) -> String {
+    match name {
+        "policy" => format!("{:?}", change.policy.as_ref().unwrap()),
+        "rule" => format!("{:?}", change.packet_rules.as_ref().unwrap()),
+        "cpus" => format!("{:?}", change.cpus.as_ref().unwrap()),
+        "rps-map" => format!("{:?}", change.rps_maps.as_ref().unwrap()),
+        "else" => format!("{:?}", change.fallback.as_ref().unwrap()),
+        "rfs-cpus" => format!("{:?}", change.rfs_cpus.as_ref().unwrap()),
+        "flow-limit" => format!("{:?}", change.flow_limit.as_ref().unwrap()),
         "sock-flow-entries" => change.sock_flow_entries.unwrap().to_string(),
         "flow-cnt" => change.flow_cnt.unwrap().to_string(),
         "max-backlog" => change.max_backlog.unwrap().to_string(),
         _ => panic!("{name} is not set"),
-    })
+    }
 }
 
 /// By the file and by `--set`, at the start and in an event: all four, which must agree.
@@ -262,6 +284,7 @@ fn scenario_key(name: &str, text: &str) -> Result<String, String> {
         "flow-cnt" => steering.flow_cnt.unwrap().to_string(),
         "max-backlog" => steering.max_backlog.to_string(),
         "budget" => steering.budget.to_string(),
+        "rule" => format!("{:?}", steering.packet_rules),
         _ => panic!("{name} is not set"),
     })
 }

@@ -81,7 +81,7 @@ fn settings_are_refused_before_anything_is_looked_at() {
         (&["set", "policy=rps", "policy=rfs"], "set twice"),
         (&["set", "eth0"], "no settings given"),
         (&["set", "queue-size=0"], "from 8 to 16384"),
-        (&["set", "flow-limit=4097"], "from 1 to 4096"),
+        (&["set", "flow-limit=1048577"], "from 1 to 1048576"),
         (&["set", "--socket", "x", "eth0", "policy=rps"], "leave the interface out"),
         (&["explain", "10.0.0.1:1-10.0.0.2:2/tpc", "--live"], "did you mean 'tcp'"),
         (&["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--live", "--policy", "rps"], "--live"),

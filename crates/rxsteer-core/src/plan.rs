@@ -96,6 +96,12 @@ impl InSlots {
 }
 
 impl Plan {
+    /// How many producers it is for.
+    #[must_use]
+    pub fn producers(&self) -> u16 {
+        self.producers
+    }
+
     /// The plan of `config`, for up to `producers` producers (RX threads), numbered from 0.
     ///
     /// # Errors

@@ -80,6 +80,7 @@ fn traffic(name: &str, flows: u32, cpus_of_load: f64, share: Share) -> Traffic {
         nic: 0,
         out: None,
         translated: false,
+        headers: Headers::default(),
         flows,
         start_ns: 0,
         ramp_ns: 0,

@@ -176,9 +176,22 @@ impl<'a> Draw<'a> {
             let queues = self.scenario.rx_queues().min(4) as u16;
             rps_maps = (0..queues).map(|queue| (queue.into(), self.cpus())).collect();
         }
+        // Ports of flows begin at 1024.
+        let packet_rules = match self.below(4) {
+            0 => (0..self.below(4))
+                .filter_map(|_| {
+                    let (low, cpus) = (1024 + self.below(8), self.cpus());
+                    let to =
+                        if self.below(3) == 0 { "local".to_owned() } else { format!("{cpus}") };
+                    format!("src-port {low}-{} -> {to}", low + self.below(8)).parse().ok()
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
         Steering {
             policy,
             cpus,
+            packet_rules,
             rps_maps,
             fallback: if self.below(4) == 0 { Fallback::Local } else { Fallback::Hash },
             rfs_cpus: (self.below(4) == 0).then(|| self.cpus()),

@@ -3,7 +3,8 @@
 
 use crate::Scenario;
 use crate::scenario::{Event, EventKind, Interrupts, Nic, Scheduler, Steering};
-use rxsteer_core::{CpuId, CpuSet, Policy};
+use rxsteer_core::matching::Action;
+use rxsteer_core::{CpuId, CpuSet, PacketRule, Policy};
 
 /// `scenario` with its CPUs numbered backwards, in all that names a CPU.
 #[must_use]
@@ -11,6 +12,14 @@ pub fn backwards(scenario: &Scenario) -> Scenario {
     let last = scenario.cpus.len().saturating_sub(1) as u16;
     let cpu = |id: CpuId| CpuId::new(last.saturating_sub(id.get())).unwrap_or(id);
     let set = |cpus: &CpuSet| CpuSet::new(cpus.iter().map(cpu)).unwrap_or_else(|| cpus.clone());
+    let rule = |rule: &PacketRule| PacketRule {
+        terms: rule.terms.clone(),
+        action: match &rule.action {
+            Action::Cpus(cpus) => Action::Cpus(set(cpus)),
+            Action::Local => Action::Local,
+            Action::Pass => Action::Pass,
+        },
+    };
     let steering = |steering: &Steering| Steering {
         policy: match &steering.policy {
             Policy::Bound(bindings) => {
@@ -20,6 +29,7 @@ pub fn backwards(scenario: &Scenario) -> Scenario {
             policy => policy.clone(),
         },
         cpus: set(&steering.cpus),
+        packet_rules: steering.packet_rules.iter().map(rule).collect(),
         rps_maps: steering.rps_maps.iter().map(|(queue, map)| (queue.clone(), set(map))).collect(),
         rfs_cpus: steering.rfs_cpus.as_ref().map(set),
         // Named one by one, so that a new setting that names a CPU is not forgotten here.
@@ -71,6 +81,7 @@ mod tests {
         machine.cpus[0].speed = 2.0;
         machine.steering.policy = "bound:0=1".parse().unwrap();
         machine.steering.rfs_cpus = CpuSet::new(CpuId::new(3));
+        machine.steering.packet_rules = vec!["tcp -> 0-1".parse().unwrap()];
         let id = |id| CpuId::new(id).unwrap();
         machine.events = vec![Event { at_ns: 5, what: EventKind::Offline(id(1)) }];
         let other = backwards(&machine);
@@ -78,6 +89,7 @@ mod tests {
         assert_eq!(other.cpus[3].speed, 2.0);
         assert_eq!(other.nics[0].irq_cpus, [id(3)]);
         assert_eq!(other.steering.policy.to_string(), "bound:0=2");
+        assert_eq!(other.steering.packet_rules[0].to_string(), "tcp → 2-3");
         assert_eq!(other.steering.cpus.to_string(), "0-2");
         assert_eq!(other.steering.rfs_cpus, CpuSet::new(CpuId::new(0)));
         assert_eq!(other.events[0].what, EventKind::Offline(id(2)));

@@ -3,8 +3,8 @@
 use crate::RunResult;
 use crate::result::{CpuResult, Latency, PacketAccount, TrafficResult};
 use crate::scenario::{
-    Constant, Costs, Cpu, Interrupts, Load, Nic, Placement, Requests, Scenario, Scheduler, Share,
-    Steering, Traffic,
+    Constant, Costs, Cpu, Headers, Interrupts, Load, Nic, Placement, Requests, Scenario, Scheduler,
+    Share, Steering, Traffic,
 };
 use rxsteer_core::{CpuId, CpuSet, Drops, Policy, SteerCounts};
 
@@ -15,6 +15,7 @@ pub(crate) fn scenario() -> Scenario {
         nic: 0,
         out: None,
         translated: false,
+        headers: Headers::default(),
         flows: 4,
         start_ns: 0,
         ramp_ns: 0,

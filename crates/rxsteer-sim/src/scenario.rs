@@ -4,11 +4,15 @@
 //! [`crate::published`]; a recording) sets every value. Times are nanoseconds of simulated time, costs are
 //! nanoseconds of a CPU of speed 1.
 
+mod headers;
 mod traffic;
 
+pub use headers::Headers;
+pub(crate) use headers::turned;
 pub use traffic::{Constant, Load, Recorded, RecordedPacket, Requests, Share, Stream, Traffic};
 
-use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, SteerConfig};
+use rxsteer_core::matching::InterfaceName;
+use rxsteer_core::{CpuId, CpuSet, Fallback, PacketRule, Policy, QueueName, SteerConfig};
 
 /// One experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +129,8 @@ pub struct Steering {
     pub policy: Policy,
     /// The CPU map of every RX queue without one of its own.
     pub cpus: CpuSet,
+    /// Rules before the policy, in order.
+    pub packet_rules: Vec<PacketRule>,
     /// CPU maps of single RX queues.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
     /// What places a flow that no other rule places.
@@ -211,6 +217,16 @@ impl Scenario {
         self.nics.iter().map(|nic| nic.virtual_queues()).sum()
     }
 
+    /// Whether there are rules before the policy, at the start or from an event on.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        let later = self.events.iter().filter_map(|event| match &event.what {
+            EventKind::Steering(steering) => Some(steering),
+            _ => None,
+        });
+        later.chain([&self.steering]).any(|steering| !steering.packet_rules.is_empty())
+    }
+
     /// The core's configuration for `steering`, with the CPUs that are offline.
     #[must_use]
     pub fn steer_config(&self, steering: &Steering, offline: Option<CpuSet>) -> SteerConfig {
@@ -218,7 +234,11 @@ impl Scenario {
             (0..nic.virtual_queues()).map(move |queue| (nic.receiving_cpu(queue), device))
         });
         let (receiving_cpus, devices): (Vec<_>, Vec<_>) = queues.unzip();
+        let names = self.nics.iter().map(Nic::interface).collect::<Option<_>>();
         SteerConfig {
+            packet_rules: steering.packet_rules.clone(),
+            // A card whose name no interface can have can't be in a rule either.
+            device_names: names.unwrap_or_default(),
             rps_maps: if steering.policy.has_maps() {
                 steering.rps_maps.clone()
             } else {
@@ -238,6 +258,12 @@ impl Scenario {
 }
 
 impl Nic {
+    /// Its name as that of an interface; `None` where no interface can have it.
+    #[must_use]
+    pub fn interface(&self) -> Option<InterfaceName> {
+        InterfaceName::new(&self.name)
+    }
+
     /// The number of RX queues as the policy sees them. With spread interrupts, each queue on each CPU is a
     /// separate queue: no order is kept between packets that two CPUs took off one ring.
     #[must_use]
@@ -265,6 +291,7 @@ impl Steering {
         Steering {
             policy,
             cpus,
+            packet_rules: Vec::new(),
             rps_maps: Vec::new(),
             fallback: Fallback::default(),
             rfs_cpus: None,

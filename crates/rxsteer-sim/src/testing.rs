@@ -11,6 +11,7 @@ pub(crate) fn scenario() -> Scenario {
         nic: 0,
         out: Some(0),
         translated: true,
+        headers: Headers::default(),
         flows: 9,
         start_ns: 5,
         ramp_ns: 5,

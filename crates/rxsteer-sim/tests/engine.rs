@@ -50,6 +50,53 @@ fn every_policy_keeps_order_and_loses_nothing_unseen() {
     }
 }
 
+fn rules(texts: &[&str]) -> Vec<rxsteer_core::PacketRule> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// Flows of a traffic go where a rule for its headers sends them, the others by the policy.
+#[test]
+fn rules_place_flows_by_their_headers() {
+    let with = |name: &str, headers: &str| Traffic {
+        headers: headers.parse().unwrap(),
+        ..traffic(name, 8, constant(100_000.0))
+    };
+    let mut scenario = machine(4, "none", "0-3");
+    scenario.traffic = vec![with("web", "tcp dst-port 80,443"), with("rest", "udp")];
+    scenario.steering.packet_rules = rules(&["tcp dst-port 443 -> 3", "interface eth1 -> 2"]);
+    let result = checked(&scenario, 1);
+    let all = result.account.processed;
+    assert!((all / 5..all / 3).contains(&result.steered.matched), "{all} {:?}", result.steered);
+    let packets: Vec<u64> = result.cpus.iter().map(|cpu| cpu.packets).collect();
+    assert_eq!(packets[1..3], [0, 0], "half of the web flows are on CPU 3, the others on CPU 0");
+    assert!(packets[3] > 1000 && packets[0] > 2 * packets[3], "{packets:?}");
+    scenario.steering.packet_rules = rules(&["interface eth0 -> 2"]);
+    assert_eq!(checked(&scenario, 1).cpus[0].packets, 0);
+}
+
+#[test]
+fn changes_of_rules_keep_the_order() {
+    for policy in ["none", "rps", "sparse", "rfs+sparse"] {
+        let mut scenario = machine(8, policy, "1-7");
+        scenario.traffic = all_kinds();
+        let later = [
+            &["tcp -> 1-2"][..],
+            &["src-port 1024-1030 -> 3", "udp -> local"],
+            &[],
+            &["src-port 1026 -> 4", "dst-port 5001 -> 5-7"],
+            &["any -> pass"],
+        ];
+        for (index, texts) in (0..).zip(later.iter().cycle().take(40)) {
+            let packet_rules = rules(texts);
+            let what = EventKind::Steering(Steering { packet_rules, ..scenario.steering.clone() });
+            scenario.events.push(Event { at_ns: (index + 1) * 4_000_000, what });
+        }
+        let result = checked(&scenario, 3);
+        assert_eq!(result.reordered, 0, "{policy}");
+        assert!(result.moves > 40, "{policy}: {} moves", result.moves);
+    }
+}
+
 #[test]
 fn spread_interrupts_reorder_and_fixed_ones_do_not() {
     let mut scenario = machine(4, "none", "0-3");

@@ -118,8 +118,8 @@ pub fn shown_by(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Resul
 }
 
 /// The instance to change or to ask for a decision: the one at `socket`; otherwise the one on `interface`; otherwise
-/// the only one. Of several, one that steers in the kernel is meant (`rxsteer run`): the others take no requests of
-/// this kind.
+/// the only one. Of several, one that steers in the kernel is meant (`rxsteer run`), which takes all requests of this
+/// kind; or else one that receives from interfaces (`rxsteer live`), which takes some.
 pub fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(socket) = socket {
         return Ok(socket.to_owned());
@@ -130,9 +130,11 @@ pub fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<Pat
         Some(interface) => on(interface, &instances)?,
         None => instances.iter().collect(),
     };
-    let steering: Vec<_> =
-        found.iter().copied().filter(|status| status.command == Command::Run).collect();
-    let found = if steering.is_empty() { found } else { steering };
+    let of = |command: Command| -> Vec<&Status> {
+        found.iter().copied().filter(|status| status.command == command).collect()
+    };
+    let first = [Command::Run, Command::Live, Command::Replay].map(of);
+    let found = first.into_iter().find(|some| !some.is_empty()).unwrap_or_default();
     match (sockets_of(&found).as_slice(), interface) {
         ([socket], _) => Ok(socket.clone()),
         // An instance that does not answer is reported where it is asked.

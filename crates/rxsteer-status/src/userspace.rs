@@ -33,6 +33,8 @@ pub struct Watched {
 /// is not counted.
 #[derive(Debug)]
 pub struct Look {
+    /// Changes of settings before it.
+    changes: u64,
     sent: Vec<Sent>,
     done: Vec<Done>,
 }
@@ -42,6 +44,8 @@ pub struct Look {
 struct Sent {
     cpu: u16,
     rx: RxShown,
+    /// Changes of settings that it has taken.
+    changes: u64,
     changing: bool,
     kernel_drops: u64,
     read: u64,
@@ -74,13 +78,20 @@ impl Watched {
         }
     }
 
+    /// What changes its settings.
+    #[must_use]
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
     /// Reads all counts.
     #[must_use]
     pub fn look(&self) -> Look {
+        let changes = self.control.changes();
         // Workers first: what they processed was counted as queued before (`rxsteer_user::Count`).
         let done: Vec<Done> = self.workers.iter().map(|worker| done(worker)).collect();
         let sent = self.receivers.iter().map(|(cpu, progress)| sent(*cpu, progress)).collect();
-        Look { sent, done }
+        Look { changes, sent, done }
     }
 
     /// What packets are steered by now. `mode` is how they come; `dissect` says how far frames are looked into;
@@ -193,10 +204,16 @@ impl Look {
         (sum, of.iter().map(|sent| sent.kernel_drops).sum())
     }
 
+    /// Whether all RX threads steer by the present settings.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.sent.iter().all(|sent| sent.changes >= self.changes)
+    }
+
     /// Whether packets are under way that were sent by former settings.
     #[must_use]
     pub fn is_changing(&self) -> bool {
-        self.sent.iter().any(|sent| sent.changing)
+        !self.holds() || self.sent.iter().any(|sent| sent.changing)
     }
 
     /// Packets that were processed before or beside an earlier one of their flow; 0 where order is not checked.
@@ -225,6 +242,9 @@ fn done(worker: &WorkerProgress) -> Done {
 }
 
 fn sent(cpu: u16, progress: &RxProgress) -> Sent {
+    // First: a thread that has taken a change says whether it is done.
+    let changes = progress.changes.get();
+    let changing = progress.changing.get() != 0;
     let dropped = progress.drops.get();
     let backlogs: Vec<(u16, u64, DropsByReason)> = progress
         .backlogs
@@ -267,7 +287,8 @@ fn sent(cpu: u16, progress: &RxProgress) -> Sent {
     Sent {
         cpu,
         rx,
-        changing: progress.changing.get() != 0,
+        changes,
+        changing,
         kernel_drops: progress.kernel_drops.get(),
         read: progress.done.get(),
         to_read: progress.total.get(),

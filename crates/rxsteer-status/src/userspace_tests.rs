@@ -99,7 +99,7 @@ fn never_more_is_done_than_was_received() {
 #[test]
 fn settings_are_those_that_hold_now() {
     let config = PipelineConfig::new(Policy::Rps, "0-1".parse().unwrap());
-    let (pipeline, receivers) = Pipeline::start(&config, |_| |_: &PacketList<'_>| {}).unwrap();
+    let (pipeline, mut receivers) = Pipeline::start(&config, |_| |_: &PacketList<'_>| {}).unwrap();
     let watched = Watched::new(&receivers, pipeline.control());
     let settings = watched.settings("packet", INNER, false);
     assert_eq!(
@@ -113,6 +113,17 @@ fn settings_are_those_that_hold_now() {
         (&watched.settings("packet", INNER, false).policy[..], watched.is_guarded()),
         ("sparse", true)
     );
+    let holds = || {
+        let look = watched.look();
+        (look.holds(), look.is_changing())
+    };
+    assert_eq!(holds(), (false, true), "no RX thread has taken it");
+    let info = FrameInfo::new(LinkType::Ethernet, 0, 64);
+    receivers[0].netif_receive([(&frame(1)[..], info)]);
+    assert!(holds().0, "a batch takes it");
     drop(receivers);
+    assert_eq!(holds(), (true, false), "a receiver that has ended sends nothing elsewhere");
+    pipeline.control().change(&Default::default()).unwrap();
+    assert_eq!(holds(), (true, false));
     pipeline.finish().unwrap();
 }

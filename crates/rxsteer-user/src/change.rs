@@ -4,7 +4,7 @@
 //! [`rxsteer_core::transition`] keeps the order of flows. Desired CPUs are also recorded through this module,
 //! since a change can replace the table that holds them.
 
-use crate::sys;
+use crate::{memory, sys};
 use rxsteer_core::{
     ConfigError, CpuId, CpuSet, Fallback, FlowHash, Move, PacketRule, Plan, Policy, QueueName,
     SockFlowTable,
@@ -80,6 +80,12 @@ pub enum ChangeError {
     /// The backlogs were created for fewer packets; holds the requested limit and the highest possible one.
     #[error("a backlog limit of {0} packets is out of range; here it can be 1 to {1}")]
     Backlog(u32, u32),
+    /// The memory for the tables cannot be allocated; holds the number of bytes.
+    #[error(
+        "the tables would take {:.2} GiB of memory, which can't be had; lower flow-cnt or sock-flow-entries",
+        *.0 as f64 / f64::from(1 << 30)
+    )]
+    Memory(u64),
 }
 
 /// The settings that RX threads use.
@@ -88,6 +94,8 @@ pub(crate) struct Settings {
     pub(crate) plan: Arc<Plan>,
     pub(crate) max_backlog: u32,
     largest_backlog: u32,
+    /// Changes made so far; neither moves of buckets nor the end of a worker count.
+    pub(crate) changes: u64,
 }
 
 /// The place where the settings are published.
@@ -100,7 +108,12 @@ pub(crate) type SeenSettings = Seen<Settings>;
 impl Switch {
     /// A switch for backlogs that can hold up to `largest_backlog` packets.
     pub(crate) fn new(plan: Plan, max_backlog: u32, largest_backlog: u32) -> Switch {
-        Switch(Published::new(Settings { plan: Arc::new(plan), max_backlog, largest_backlog }))
+        Switch(Published::new(Settings {
+            plan: Arc::new(plan),
+            max_backlog,
+            largest_backlog,
+            changes: 0,
+        }))
     }
 
     pub(crate) fn see(&self) -> SeenSettings {
@@ -133,8 +146,14 @@ impl Switch {
             replace(&mut config.sock_flow_entries, change.sock_flow_entries.as_ref());
             replace(&mut config.flow_cnt, change.flow_cnt.map(Some).as_ref());
             replace(&mut config.flow_limit, change.flow_limit.as_ref());
+            config.check()?;
+            let bytes = config.table_memory(now.plan.producers());
+            if !memory::is_left(bytes + memory::RESERVE) {
+                return Err(ChangeError::Memory(bytes));
+            }
             let plan = Arc::new(now.plan.next(&config)?);
-            Ok(Settings { plan, max_backlog, largest_backlog: now.largest_backlog })
+            let changes = now.changes + 1;
+            Ok(Settings { plan, max_backlog, largest_backlog: now.largest_backlog, changes })
         })
     }
 
@@ -149,6 +168,7 @@ impl Switch {
                 plan: Arc::new(now.plan.moved(&moves)),
                 max_backlog: now.max_backlog,
                 largest_backlog: now.largest_backlog,
+                changes: now.changes,
             })
         });
     }
@@ -165,6 +185,7 @@ impl Switch {
                 plan,
                 max_backlog: now.max_backlog,
                 largest_backlog: now.largest_backlog,
+                changes: now.changes,
             })
         });
         debug_assert!(taken_out.is_ok(), "a CPU less makes no configuration impossible");
@@ -178,7 +199,6 @@ pub(crate) struct Schedule {
     /// The index of the next change. It is written under `making`, so that changes are made in their order.
     next: AtomicUsize,
     making: Mutex<()>,
-    made: AtomicUsize,
     /// The receive time of the first packet.
     begin_ns: OnceLock<u64>,
 }
@@ -189,7 +209,6 @@ impl Schedule {
             changes: changes.to_vec(),
             next: AtomicUsize::new(0),
             making: Mutex::new(()),
-            made: AtomicUsize::new(0),
             begin_ns: OnceLock::new(),
         }
     }
@@ -212,16 +231,8 @@ impl Schedule {
         while is_due() {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             // The change was checked before the start, so it can fail only in combination with unplanned changes.
-            if switch.change(&self.changes[next].1).is_ok() {
-                self.made.fetch_add(1, Ordering::Relaxed);
-            }
+            let _ = switch.change(&self.changes[next].1);
         }
-    }
-
-    /// How many changes were made.
-    pub(crate) fn made(&self) -> usize {
-        // ORDER: Relaxed; the number is only for display.
-        self.made.load(Ordering::Relaxed)
     }
 }
 

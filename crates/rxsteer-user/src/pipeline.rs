@@ -54,8 +54,8 @@ impl Control {
     }
 
     /// Changes what packets are steered by while they flow: all of it, or nothing. Each RX thread
-    /// takes the change before its next batch; a flow moves when its packets under way are
-    /// processed.
+    /// takes the change before its next batch, or when its source has nothing; a flow moves when
+    /// its packets under way are processed.
     ///
     /// # Errors
     /// [`ChangeError`], when the result would be impossible. Nothing has changed then.
@@ -77,6 +77,13 @@ impl Control {
     pub fn settings(&self) -> (SteerConfig, u32) {
         let seen = self.switch.see();
         (seen.value().plan.config().clone(), seen.value().max_backlog)
+    }
+
+    /// How often the settings have changed so far, by [`Control::change`] or as planned. An RX thread has taken the last
+    /// change once its [`RxProgress::changes`] is as high.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.switch.see().value().changes
     }
 
     /// The counts of the workers, by CPU.
@@ -223,7 +230,9 @@ impl<H: Handler> Pipeline<H> {
             }
         }
         let mut report = Report::new(self.reports.take(), workers, &self.steered_to);
-        report.rules = self.switch.see().value().plan.rule_hits();
+        let last = self.switch.see();
+        report.rules = last.value().plan.rule_hits();
+        report.changes_made = last.value().changes as usize;
         report
     }
 }

@@ -269,6 +269,19 @@ impl Receiver {
         self.backlogs.set_limit(settings.value().max_backlog);
         self.steering.change(&settings.value().plan, &mut self.backlogs);
         self.settings = settings;
+        self.publish_decisions();
+        // Behind `changing`: who finds the change taken also finds whether it is done.
+        self.progress.changes.set(self.settings.value().changes);
+    }
+
+    /// Takes a change, and finds the end of one, while the source has nothing: neither waits for a packet.
+    fn change_while_idle(&mut self) {
+        if self.switch.has_changed(&self.settings) {
+            self.change();
+        }
+        if self.steering.is_in_transition() && self.steering.is_drained(&mut self.backlogs) {
+            self.publish_decisions();
+        }
     }
 
     #[inline]
@@ -362,12 +375,14 @@ impl Drop for Receiver {
             self.flush();
         }
         self.publish_decisions();
+        // What it sent goes nowhere else any more, whatever changes.
+        self.progress.changing.set(0);
+        self.progress.changes.set(u64::MAX);
         let report = RxReport {
             progress: self.progress.clone(),
             kernel_drops: self.kernel_drops,
             out_of_memory: self.out_of_memory,
             moves_by_load: self.rebalancing.moves(),
-            changes_made: self.schedule.as_ref().map_or(0, |schedule| schedule.made()),
             order_tracker: self.order_tracker.take().map(OrderTracker::into_report),
         };
         // Before the queues close, which the fields' own drop does: a pipeline whose workers have ended has all reports.

@@ -78,7 +78,8 @@ pub struct Report<H> {
     pub rules: Vec<(PacketRule, u64)>,
     /// Whether receiving ended early because memory ran out.
     pub out_of_memory: bool,
-    /// Planned changes that were made ([`crate::PipelineConfig::changes`]).
+    /// Changes of settings that were made: planned ones ([`crate::PipelineConfig::changes`]) and by
+    /// [`crate::Control::change`].
     pub changes_made: usize,
     /// Buckets that moved by load, under policies with `balance`.
     pub moves_by_load: MovesByLoad,
@@ -192,7 +193,6 @@ impl<H> Report<H> {
         }
         self.kernel_drops += rx.kernel_drops;
         self.out_of_memory |= rx.out_of_memory;
-        self.changes_made = self.changes_made.max(rx.changes_made);
         if let Some(order_tracker) = rx.order_tracker {
             self.order_checked = true;
             self.moves += order_tracker.moves;

@@ -17,8 +17,6 @@ pub(crate) struct RxReport {
     pub(crate) kernel_drops: u64,
     /// Whether receiving ended because memory ran out.
     pub(crate) out_of_memory: bool,
-    /// Planned changes that were made by any RX thread.
-    pub(crate) changes_made: usize,
     /// Buckets that moved by load, through any RX thread.
     pub(crate) moves_by_load: MovesByLoad,
     /// Flows and moves, where order is checked.
@@ -66,6 +64,8 @@ pub struct RxProgress {
     pub moves: Count,
     /// Whether packets sent by former settings are under way: 1 or 0.
     pub changing: Count,
+    /// Changes that this thread has taken, of [`crate::Control::changes`]; `u64::MAX` once it has ended.
+    pub changes: Count,
     /// Frames that the kernel dropped ([`crate::source::Source::kernel_drops`]).
     pub kernel_drops: Count,
     /// Units of the source completed ([`crate::source::Source::progress`]).

@@ -2,13 +2,15 @@
 
 use crate::common::*;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, Policy};
+use rxsteer_user::source::{Fill, Source};
 use rxsteer_user::{
-    ChangeError, Control, OnFull, PacketList, Pipeline, Receiver, RxProgress, Speed, SteerChange,
-    When, run,
+    Block, ChangeError, Control, OnFull, PacketList, Pipeline, Receiver, RxProgress, Speed,
+    SteerChange, When, run,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// A handler that records a new desired CPU for each flow all the time.
 fn restless(cpus: &CpuSet) -> impl FnMut(CpuId) -> Box<dyn FnMut(&PacketList<'_>) + Send> + use<> {
@@ -144,6 +146,67 @@ fn impossible_change_is_refused_and_changes_nothing() {
     receiver.finish();
     let report = pipeline.finish().unwrap();
     assert!(report.per_cpu.iter().all(|cpu| cpu.packets > 0), "still rps");
+}
+
+/// Frames once, then nothing until the end is asked for.
+struct Once {
+    frames: Vec<[u8; 60]>,
+    end: Arc<AtomicBool>,
+}
+
+impl Source for Once {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        for (frame, number) in self.frames.drain(..).zip(0..) {
+            assert!(block.push(&frame, info(number)));
+        }
+        if self.end.load(Ordering::Relaxed) { Fill::End } else { Fill::More }
+    }
+}
+
+/// Without traffic a change is made too, and is found to be done.
+#[test]
+fn change_is_taken_and_done_while_nothing_is_received() {
+    let end = Arc::new(AtomicBool::new(false));
+    let frames = (0..64).map(udp).collect();
+    let mut sources = [Once { frames, end: end.clone() }];
+    let mut config = config("rps", "0-1");
+    config.standby = "2".parse().ok();
+    let report = std::thread::scope(|threads| {
+        let started = |receivers: &[Receiver], control: Control| {
+            let progress = receivers[0].progress();
+            let end = end.clone();
+            threads.spawn(move || {
+                let until = |is_so: &dyn Fn() -> bool| {
+                    let begun = Instant::now();
+                    while !is_so() && begun.elapsed() < Duration::from_secs(20) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    is_so()
+                };
+                let mut was_so = until(&|| progress.packets.get() == 64);
+                let changes = [
+                    SteerChange { policy: Some("sparse".parse().unwrap()), ..Default::default() },
+                    SteerChange { flow_cnt: Some(64), ..Default::default() },
+                    SteerChange {
+                        policy: Some(Policy::Rps),
+                        cpus: "2".parse().ok(),
+                        ..Default::default()
+                    },
+                ];
+                for change in changes {
+                    control.change(&change).unwrap();
+                    was_so &= until(&|| {
+                        progress.changes.get() == control.changes() && progress.changing.get() == 0
+                    });
+                }
+                end.store(true, Ordering::Relaxed);
+                assert!(was_so, "a change waited for a packet");
+            });
+        };
+        let stop = AtomicBool::new(false);
+        run(&config, &mut sources, Speed::Max, &stop, |_| nothing, started).unwrap()
+    });
+    assert_eq!((report.packets, report.delivered), (64, 64));
 }
 
 /// A CPU whose worker is stopped gets no new packets once its flows have no packets under way there.

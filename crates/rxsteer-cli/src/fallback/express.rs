@@ -24,7 +24,7 @@ pub(crate) fn expressed(
     allowed: Option<CpuSet>,
 ) -> Result<Expressed, String> {
     let (steering, fixed) = (&asked.live.steering, &asked.fixed);
-    if asked.live.shadow == Some(true) {
+    if asked.live.kernel.shadow == Some(true) {
         return Err(
             "--shadow decides without acting, and the kernel's own steering can't".to_owned()
         );
@@ -71,11 +71,11 @@ pub(crate) fn expressed(
         "table sizes are left out: those of the kernel's documentation are set",
     );
     differs(
-        asked.live.queue_size.is_some(),
+        asked.live.kernel.queue_size.is_some(),
         "queue-size is left out: net.core.netdev_max_backlog is the limit, of all interfaces",
     );
     differs(
-        asked.live.threads.is_some(),
+        asked.live.kernel.threads.is_some(),
         "threads is left out: the kernel's RPS works in softirqs",
     );
     differs(

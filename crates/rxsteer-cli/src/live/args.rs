@@ -9,7 +9,7 @@ use crate::record_args::{RecordArgs, RotateArgs};
 use crate::steer_args::SteerArgs;
 use crate::words::whole;
 use clap::{Args, ValueEnum, ValueHint};
-use rxsteer_settings::{backlog, cpu_list};
+use rxsteer_settings::{CpuChoice, backlog, cpu_list, cpus};
 use rxsteer_user::DEFAULT_BACKLOG;
 use rxsteer_user::core::CpuSet;
 use std::path::PathBuf;
@@ -29,10 +29,11 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 --flows all-flows/ --flows-rotate 10m\n  \
     rxsteer live eth0 --bridge eth1 --policy sparse --cpus 0-3\n  \
     rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n  \
-    rxsteer live eth0 --cpus 0-3 --listen 127.0.0.1:9817\n\n\
+    rxsteer live eth0 --cpus 0-3 --listen 127.0.0.1:9817\n  \
+    rxsteer live eth0 --cpus 0-1 --standby 0-3     then: rxsteer set cpus=0-3\n\n\
     By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \
     taken before the firewall. By AF_XDP sockets (--io xdp) packets come here instead of the host. RX queues are those of the \
-    interfaces, in the order in which they are named; of packet sockets there are at most as many as CPUs to receive on. Ctrl-C ends with the report. While it runs: rxsteer status.\n\n\
+    interfaces, in the order in which they are named; of packet sockets there are at most as many as CPUs to receive on. Ctrl-C ends with the report. While it runs: rxsteer status, rxsteer set policy=sparse.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
     could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
@@ -103,6 +104,13 @@ pub(crate) struct LiveArgs {
     /// CPUs that the interfaces are received on, in turn; by default those of --cpus
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
+
+    /// CPUs that get a worker too, so that rxsteer set can name them later
+    ///
+    /// CPUs of --cpus, --rx-cpus, maps and rules have one. An idle worker takes the memory of its backlogs, and an output of
+    /// --out. LIST is like 0-3,8.
+    #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, help_heading = "Processing")]
+    pub(crate) standby: Option<CpuChoice>,
 
     /// Packets that may wait for one CPU, from each interface
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = backlog, help_heading = "Processing")]

@@ -55,8 +55,12 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         pipeline_config(args, &named, PipelineConfig::new(steer.policy(), cpus), rx_cpus);
     let hash_seed = steer.apply(&mut config)?;
     config.check()?;
-    if args.bridge.is_some() {
-        open::refuse_several_tx_queues(way, &named, &config)?;
+    let none_may_move = open::why_none_may_move(args, way, &named);
+    if let Some(why) = none_may_move.as_ref().filter(|_| open::flows_can_move(&config)) {
+        anyhow::bail!(
+            "{why}. Use --policy rps without rules and --no-pin, one TX queue (ethtool -L IFACE combined 1), or AF_XDP \
+             (--io xdp)"
+        );
     }
     let end = Arc::new(AtomicBool::new(false));
     // What was received until a signal came is all there is: nothing is interrupted.
@@ -79,8 +83,13 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         args.steer.config.as_deref(),
         &config,
     )?;
-    let about = about(way, &named, &config, recording.as_ref().map(Recording::flows));
+    let mut about = about(way, &named, &config, recording.as_ref().map(Recording::flows));
+    // Any change of settings moves flows.
+    about.fixed = none_may_move.map(|why| {
+        format!("{why}. Start again with one TX queue (ethtool -L IFACE combined 1) or by AF_XDP (--io xdp)")
+    });
     let stop = AtomicBool::new(false);
+    let cpus = config.workers();
     let work = |cpu| Work {
         per_packet: Duration::from_nanos(u64::from(args.workers.work_ns)),
         stop: end.clone(),
@@ -90,10 +99,11 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         out: sinks.as_mut().map(|sinks| sinks.take(cpu)),
     };
     let mut interfaces = Vec::new();
-    let (mut watch, mut attending, mut serving) = (None, None, None);
+    let (mut watch, mut attending, mut serving, mut controlled) = (None, None, None, None);
     let begun = Instant::now();
     let report =
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, control| {
+            controlled = Some(control.clone());
             let watched = Watched::new(receivers, control);
             let progress: Vec<_> = receivers.iter().map(Receiver::progress).collect();
             for ((named, link), mode) in named.iter().zip(&links).zip(modes) {
@@ -120,13 +130,19 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     }
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
+    // Those at the end, after all changes.
+    if let Some(control) = controlled {
+        let (last, max_backlog) = control.settings();
+        (config.policy, config.cpus, config.max_backlog) = (last.policy, last.cpus, max_backlog);
+    }
     let used = report.handlers.iter_mut().filter_map(|(_, work)| work.flows.take()).collect();
     let recorded = recording.map(|recording| recording.finish(used)).transpose()?;
     let run = Run {
+        changes: report.changes_made,
         report,
         issues: issues(&mut sources, false),
-        policy: steer.policy().to_string(),
-        cpus: config.workers(),
+        policy: config.policy.to_string(),
+        cpus,
         hash: if args.nic_hash { "nic" } else { steer.hash().name() },
         hash_seed: hash_seed.filter(|_| !args.nic_hash),
         is_a_draw: false,
@@ -134,7 +150,6 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         settings: settings(args, way, &config),
         skipped: 0,
         max_backlog: config.max_backlog,
-        changes: 0,
         recorded,
         out: sinks.map(|sinks| sinks.counts().report()),
         elapsed,
@@ -178,6 +193,7 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
         dissect: config.dissect,
         origins: named.iter().map(origin).collect(),
         flows,
+        fixed: None,
     }
 }
 
@@ -196,6 +212,7 @@ fn pipeline_config(
         devices.flat_map(|(device, about)| about.rx_queues.clone().map(move |_| device)).collect();
     config.device_names =
         interfaces.iter().filter_map(|about| InterfaceName::new(&about.name)).collect();
+    config.standby = args.standby.as_ref().map(|cpus| cpus.cpus(sys::allowed_cpus()));
     config.max_backlog = args.max_backlog;
     config.on_full = OnFull::Drop;
     config.pin = !args.workers.no_pin;
@@ -211,6 +228,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "zero_copy": args.zero_copy,
         "busy_poll_us": args.busy_poll,
         "cpus": config.cpus.to_string(),
+        "standby": config.standby.as_ref().map(ToString::to_string),
         "rx_cpus": config.rx_cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>(),
         "rx_queues": config.rx_queues,
         "max_backlog": config.max_backlog,

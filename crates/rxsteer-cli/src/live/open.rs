@@ -209,29 +209,27 @@ fn bridge(interfaces: &[Named], links: &[&str]) -> anyhow::Result<Outgoing> {
     Ok(Box::new(move || Ok(Box::new(Forwarder::new(Bridge::between(&ports), &ports)?))))
 }
 
-/// Refuses a bridge by packet sockets that could send a flow's packets by two TX queues: the kernel chooses the queue by the CPU
-/// that sends, and what is in another queue may be overtaken.
-pub(super) fn refuse_several_tx_queues(
-    way: Way,
-    named: &[Named],
-    config: &PipelineConfig,
-) -> anyhow::Result<()> {
-    let may_move =
-        config.policy.remembers_flows() || !config.packet_rules.is_empty() || !config.pin;
-    if way != Way::Packet || !may_move {
-        return Ok(());
+/// Why no flow may move to another CPU, if it is so: a bridge by packet sockets could send its packets by two TX queues. The
+/// kernel chooses the queue by the CPU that sends, and what is in another queue may be overtaken.
+pub(super) fn why_none_may_move(args: &LiveArgs, way: Way, named: &[Named]) -> Option<String> {
+    if way != Way::Packet || args.bridge.is_none() {
+        return None;
     }
-    for Named { name, .. } in named {
+    named.iter().find_map(|Named { name, .. }| {
         let folder = std::fs::read_dir(format!("/sys/class/net/{name}/queues"));
         let names = folder.into_iter().flatten().flatten().map(|entry| entry.file_name());
         let queues = names.filter(|queue| queue.as_encoded_bytes().starts_with(b"tx-")).count();
-        ensure!(
-            queues <= 1,
-            "{} has {queues} TX queues, and packet sockets send by the queue of the CPU: a flow that moves to another CPU \
-             could be overtaken there. Use --policy rps without rules and --no-pin, one TX queue \
-             (ethtool -L IFACE combined 1), or AF_XDP (--io xdp)",
-            printable(name)
-        );
-    }
-    Ok(())
+        (queues > 1).then(|| {
+            format!(
+                "{} has {queues} TX queues, and packet sockets send by the queue of the CPU: a flow that moves to \
+                 another CPU could be overtaken there",
+                printable(name)
+            )
+        })
+    })
+}
+
+/// Whether flows can move to other CPUs while the settings stay.
+pub(super) fn flows_can_move(config: &PipelineConfig) -> bool {
+    config.policy.remembers_flows() || !config.packet_rules.is_empty() || !config.pin
 }

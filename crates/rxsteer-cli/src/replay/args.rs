@@ -117,7 +117,7 @@ pub(crate) struct ReplayArgs {
     /// Change settings during the replay
     ///
     /// T is capture time since the first packet (2s, 150ms) or packets received (5000p). SPEC is a list of settings,
-    /// separated by commas: policy=, cpus=, rps-map=, else=, rfs-cpus=, flow-cnt=, sock-flow-entries=, flow-limit= (on,
+    /// separated by commas: policy=, cpus=, rps-map=, rule=, else=, rfs-cpus=, flow-cnt=, sock-flow-entries=, flow-limit= (on,
     /// off, buckets), max-backlog=. The option can be given several times, in order.
     #[arg(long, value_name = "T:SPEC", value_parser = |text: &str| text.parse::<PlannedChange>(), help_heading = "Steering")]
     pub(crate) change_at: Vec<PlannedChange>,

@@ -4,14 +4,13 @@ use crate::change_spec::parse_interval;
 use crate::events_out::EventsArg;
 use crate::listen::Listen;
 use crate::record_args::RunRecordArgs;
+use crate::settable::AnySettings;
 use crate::settings_file;
 use crate::steer_args::{FlowSettings, TunnelKeys, note_covered};
 use crate::words::whole;
 use clap::builder::StringValueParser;
 use clap::{Args, ValueEnum, ValueHint};
-use rxsteer_settings::{
-    Options, Rules, Steering, Tables, Text, assignments, names, read, switch, words,
-};
+use rxsteer_settings::{Options, Rules, Steering, Tables, assignments, switch, words};
 use rxsteer_status::protocol::MAX_FLOWS;
 use rxsteer_user::core::limits::{MAX_KERNEL_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE};
 use rxsteer_user::core::{ThreadClass, ThreadClassError};
@@ -115,6 +114,13 @@ pub(crate) struct LiveSettings {
     #[command(flatten)]
     pub(crate) rules: Rules,
 
+    #[command(flatten)]
+    pub(crate) kernel: KernelSettings,
+}
+
+/// Those of them that the in-kernel path alone has.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub(crate) struct KernelSettings {
     /// Frames that may wait for one CPU: 8 to 16384, 2048 by default
     #[arg(long, value_name = "FRAMES", value_parser = whole::<u32, { MIN_QUEUE_SIZE as u64 }, { MAX_QUEUE_SIZE as u64 }>)]
     pub(crate) queue_size: Option<u32>,
@@ -198,29 +204,6 @@ impl RunArgs {
     }
 }
 
-impl LiveSettings {
-    /// Reads one or more settings of the form `SETTING=VALUE`.
-    pub(crate) fn parse<S: AsRef<str>>(settings: &[S]) -> Result<LiveSettings, String> {
-        let texts = settings.iter().map(|setting| Text::split(setting.as_ref()));
-        let texts = texts.collect::<Result<Vec<_>, _>>()?;
-        if texts.is_empty() {
-            return Err("no settings given; write e.g. policy=rps".to_owned());
-        }
-        // A known setting that cannot change is reported as such, not as a misspelling.
-        let [live, all] = [names::<LiveSettings>(), names::<RunSettings>()];
-        let fixed = |text: &&Text| all.contains(&text.name) && !live.contains(&text.name);
-        if let Some(fixed) = texts.iter().find(fixed) {
-            return Err(cant_change(&[&fixed.name]));
-        }
-        Ok(read(texts)?)
-    }
-}
-
-/// Why settings that are fixed for the whole run are refused.
-pub(crate) fn cant_change(names: &[&str]) -> String {
-    format!("{} can't change while rxsteer runs; restart it for that", names.join(", "))
-}
-
 impl FixedSettings {
     /// Refuses flow records where no flow is counted.
     pub(crate) fn check_records(&self) -> anyhow::Result<()> {
@@ -282,9 +265,10 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
-/// Change settings of a running rxsteer run, in order
+/// Change settings of a running rxsteer run or live, in order
 ///
-/// There is no gap and no reordering. All given settings change at once; if one of them is wrong, none does.
+/// There is no gap and no reordering. All given settings change at once; if one of them is wrong, none does. If both run,
+/// rxsteer run is meant; --socket names another one.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer set policy=rps\n  \
@@ -292,16 +276,19 @@ pub(crate) struct StatusArgs {
     rxsteer set --socket /run/rxsteer/4711.sock queue-size=512 flow-limit=on\n  \
     rxsteer set rps-map=eth0:0=0-3 rps-map=eth0:1=4-7\n  \
     rxsteer set 'rule=tcp dst-port 22 -> local' 'rule=udp -> 2-3'\n  \
-    rxsteer set shadow=off threads=fifo:1\n\n\
+    rxsteer set shadow=off threads=fifo:1\n  \
+    rxsteer set eth1 policy=sparse max-backlog=500     eth1 of rxsteer live\n\n\
     Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (again and again; those given \
-    replace all there were) or rps-map=none, rule=MATCH->ACTION (likewise) or rule=none, else=hash|local, rfs-cpus=LIST|all, queue-size=FRAMES, \
-    flow-limit=on|off|BUCKETS, threads=fifo:N|nice:N|other, shadow=on|off.\n\n\
+    replace all there were) or rps-map=none, rule=MATCH->ACTION (likewise) or rule=none, else=hash|local, rfs-cpus=LIST|all, \
+    flow-limit=on|off|BUCKETS; in rxsteer run also queue-size=FRAMES, threads=fifo:N|nice:N|other, shadow=on|off; in \
+    rxsteer live also max-backlog=PACKETS (up to that of its start), flow-cnt=COUNT, sock-flow-entries=COUNT, and CPUs that \
+    have a worker (live --standby).\n\n\
     Exit status: 0 changed; 1 the change is still pending; 2 refused, or withdrawn because it took longer than five \
     seconds: nothing has changed.")]
 pub(crate) struct SetArgs {
     /// Settings; if several instances run, first an interface of the one that is meant
     #[arg(value_name = "IFACE|SETTING=VALUE", required = true,
-          value_parser = words(assignments::<LiveSettings>(), StringValueParser::new()))]
+          value_parser = words(assignments::<AnySettings>(), StringValueParser::new()))]
     pub(crate) what: Vec<String>,
 
     /// The instance that listens at this unix socket

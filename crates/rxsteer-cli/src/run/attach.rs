@@ -93,7 +93,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
     let links: Vec<Link> = fit.iter().map(|interface| interface.link.clone()).collect();
     let cpus = host_cpus()?;
     let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
-    let threads = default_threads(asked.live.threads, &host)?;
+    let threads = default_threads(asked.live.kernel.threads, &host)?;
     let defaults = Defaults { policy, cpus: default_cpus(&names).ok(), threads };
     let named = |why: String| anyhow::anyhow!("--{why}");
     let mut settings = settings(&asked.live, &defaults, &cpus).map_err(named)?;

@@ -21,9 +21,9 @@ impl LiveSettings {
         settings.fallback = steering.fallback.unwrap_or(settings.fallback);
         settings.rfs_cpus = steering.rfs_cpus().unwrap_or(settings.rfs_cpus);
         settings.flow_limit = steering.flow_limit().unwrap_or(settings.flow_limit);
-        settings.queue_size = self.queue_size.unwrap_or(settings.queue_size);
-        settings.threads = self.threads.unwrap_or(settings.threads);
-        settings.shadow = self.shadow.unwrap_or(settings.shadow);
+        settings.queue_size = self.kernel.queue_size.unwrap_or(settings.queue_size);
+        settings.threads = self.kernel.threads.unwrap_or(settings.threads);
+        settings.shadow = self.kernel.shadow.unwrap_or(settings.shadow);
         if steering.cpus.is_some() {
             host.check(settings.cpus.iter(), "cpus")?;
         }

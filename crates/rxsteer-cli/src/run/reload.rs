@@ -1,11 +1,11 @@
 //! What the options and the file of `--config` request: at the start, and when SIGHUP makes the instance read the file
 //! again.
 
-use super::args::cant_change;
 use super::args::{FixedSettings, LiveSettings, RunArgs};
 use super::change::HostCpus;
 use super::datapath::Datapath;
 use super::instance::Instance;
+use crate::settable::cant_change;
 use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;

@@ -5,6 +5,7 @@ mod flows;
 mod news;
 mod status;
 
+use crate::change_spec::ChangeSettings;
 use crate::events_out::{Events, EventsOut};
 use crate::output;
 use crate::summaries;
@@ -12,17 +13,22 @@ use news::News;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rxsteer_records::recording::LiveFlows;
 use rxsteer_status::control::{Control, Server};
-use rxsteer_status::protocol::{Answer, Request};
+use rxsteer_status::protocol::{Answer, Changed, Request};
 use rxsteer_status::registry::{self, Registered};
 use rxsteer_status::userspace::Watched;
 use rxsteer_status::{Command, EventKind, Happened, client};
+use rxsteer_user::core::CpuSet;
 use rxsteer_user::packet::DissectOptions;
+use rxsteer_user::{ChangeError, SteerChange};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often the thread looks whether a change is done for which a client waits.
+const POLL: Duration = Duration::from_millis(10);
 
 /// A place for clients to ask, before there is anything to answer.
 pub(crate) struct Place {
@@ -48,6 +54,8 @@ pub(crate) struct About {
     pub(crate) origins: Vec<Origin>,
     /// The flows that are counted, if any are.
     pub(crate) flows: Option<LiveFlows>,
+    /// Why no setting can change while it runs, if none can.
+    pub(crate) fixed: Option<String>,
 }
 
 /// The thread that answers clients and finds events; it ends, and its socket goes, when this is dropped.
@@ -161,8 +169,11 @@ fn attend(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStre
         let has_work = control.as_ref().is_some_and(Control::has_work);
         let mut fds = control.as_ref().map_or_else(Vec::new, Control::wait_for);
         fds.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
-        let rest = look.saturating_duration_since(Instant::now()).as_millis() as u16 + 1;
-        let timeout = if has_work { PollTimeout::ZERO } else { PollTimeout::from(rest) };
+        let rest = look.saturating_duration_since(Instant::now());
+        let rest =
+            if control.as_ref().is_some_and(Control::has_waiting) { rest.min(POLL) } else { rest };
+        let rest = PollTimeout::from(rest.as_millis() as u16 + 1);
+        let timeout = if has_work { PollTimeout::ZERO } else { rest };
         // A failed poll is repeated in the next round.
         let _ = poll(&mut fds, timeout);
         if fds.last().is_some_and(|fd| fd.any().unwrap_or(false)) {
@@ -184,20 +195,26 @@ struct Answers {
 }
 
 impl Answers {
-    /// Refuses to change settings.
-    fn fixed(&self) -> Answer {
-        Answer::Error(self.why_fixed())
-    }
-
-    fn why_fixed(&self) -> String {
-        let command = self.about.command.name();
-        let plan = match self.about.command {
-            Command::Replay => "; --change-at plans a change for a replay",
-            _ => "",
-        };
-        format!(
-            "rxsteer {command} takes no changes while it runs: end it (Ctrl-C) and start it with other options{plan}"
-        )
+    /// Makes a change of settings, or returns why it can't be made. Nothing has changed then.
+    fn set(&self, settings: &[String]) -> Result<(), String> {
+        if let Some(why) = &self.about.fixed {
+            return Err(why.clone());
+        }
+        let change = SteerChange::from(ChangeSettings::parse(settings)?);
+        let control = self.watched.control();
+        let workers = CpuSet::new(control.workers().iter().map(|worker| worker.cpu));
+        let has_worker = |cpu| workers.as_ref().is_some_and(|workers| workers.contains(cpu));
+        if let Some(without) = CpuSet::new(change.named_cpus().filter(|cpu| !has_worker(*cpu))) {
+            let workers = workers.map_or_else(|| "none".to_owned(), |cpus| cpus.to_string());
+            return Err(format!(
+                "CPU {without} has no worker; CPUs with workers: {workers}. Workers begin at the start: leave it out, or \
+                 start again with --standby {without}"
+            ));
+        }
+        control.change(&change).map_err(|why| match why {
+            ChangeError::Backlog(..) => format!("{why}; start again with a larger --max-backlog"),
+            _ => why.to_string(),
+        })
     }
 }
 
@@ -210,10 +227,11 @@ impl Server for Answers {
             )),
             Request::Status { flows, .. } => Answer::Status(Box::new(self.status(*flows as usize))),
             Request::Set { settings } => {
-                let text = format!("{} is refused: {}", settings.join(" "), self.why_fixed());
+                let why = self.set(settings).err()?;
+                let text = format!("{} is refused: {why}", settings.join(" "));
                 let event = Happened::new(EventKind::ChangeRefused, text);
                 self.news.add(Instant::now(), event.with("settings", settings.clone()));
-                self.fixed()
+                Answer::Error(why)
             }
             Request::Explain { .. } => Answer::Error(format!(
                 "rxsteer {command} does not say where single flows are; rxsteer explain FLOW with the same --policy, \
@@ -223,10 +241,18 @@ impl Server for Answers {
     }
 
     fn changed(&mut self) -> (bool, Answer) {
-        (true, self.fixed())
+        let look = self.watched.look();
+        let (done, holds) = (!look.is_changing(), look.holds());
+        if done {
+            // Now, since the next change may come before the next look.
+            let found = self.found();
+            self.news.see_settings(Instant::now(), &found);
+        }
+        (done, Answer::Set(Changed { done, holds, settings: Box::new(self.settings()) }))
     }
 
+    /// A change that is published is not withdrawn: each RX thread takes it before its next packet.
     fn give_up(&mut self) -> Answer {
-        self.fixed()
+        self.changed().1
     }
 }

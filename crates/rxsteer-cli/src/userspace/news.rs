@@ -64,6 +64,12 @@ impl News {
         self.events.add(now, happened);
     }
 
+    /// Finds a change of settings that is done.
+    pub(super) fn see_settings(&mut self, now: Instant, found: &Found) {
+        let happened = self.settings_changed(found);
+        happened.into_iter().for_each(|happened| self.add(now, happened));
+    }
+
     /// Finds what happened since the look before. To be called once a second.
     pub(super) fn look(&mut self, now: Instant, found: &Found) {
         let mut happened = self.changes(found);
@@ -109,15 +115,21 @@ impl News {
             happened.push(Happened::new(EventKind::Warning, text).with("cpus", cpus));
             self.offline.clone_from(offline);
         }
-        let settings = listed(&found.settings);
-        if !found.is_changing && settings != self.settings {
-            let pairs = self.settings.iter().zip(&settings).filter(|(before, now)| before != now);
-            let texts = pairs.map(|((name, was), (_, now))| format!("{name}={now} (was {was})"));
-            let text = texts.collect::<Vec<_>>().join(", ");
-            happened.push(Happened::new(EventKind::ChangeDone, text.clone()).with("changes", text));
-            self.settings = settings;
-        }
+        happened.extend(self.settings_changed(found));
         happened
+    }
+
+    /// The event of a change of settings that is done.
+    fn settings_changed(&mut self, found: &Found) -> Option<Happened> {
+        let settings = listed(&found.settings);
+        if found.is_changing || settings == self.settings {
+            return None;
+        }
+        let pairs = self.settings.iter().zip(&settings).filter(|(before, now)| before != now);
+        let texts = pairs.map(|((name, was), (_, now))| format!("{name}={now} (was {was})"));
+        let text = texts.collect::<Vec<_>>().join(", ");
+        self.settings = settings;
+        Some(Happened::new(EventKind::ChangeDone, text.clone()).with("changes", text))
     }
 }
 

@@ -5,7 +5,7 @@ use super::{About, Answers, Origin, flows};
 use crate::interface_state;
 use rxsteer_host::Link;
 use rxsteer_status::userspace::{Look, Watched};
-use rxsteer_status::{InterfaceStatus, Status};
+use rxsteer_status::{InterfaceStatus, SettingsShown, Status};
 use rxsteer_user::core::counters::LiveCounter;
 
 impl Answers {
@@ -14,14 +14,19 @@ impl Answers {
         found(&self.about, &self.watched)
     }
 
+    /// The settings that hold now.
+    pub(super) fn settings(&self) -> SettingsShown {
+        let About { mode, dissect, flows, .. } = &self.about;
+        self.watched.settings(mode, *dissect, flows.is_some())
+    }
+
     /// The status, with up to `count` flows.
     pub(super) fn status(&self, count: usize) -> Status {
         let running_ns = self.begun.elapsed().as_nanos() as u64;
         let look = self.watched.look();
         let about = &self.about;
         let guarded = self.watched.is_guarded();
-        let flow_stats = about.flows.is_some();
-        let settings = self.watched.settings(about.mode, about.dissect, flow_stats);
+        let settings = self.settings();
         let links = links(about);
         let interface = |origin| InterfaceStatus {
             running_ns,

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::Scenario;
 use crate::costs::COSTS;
-use crate::scenario::{Interrupts, Nic, Steering};
+use crate::scenario::{Interrupts, Load, Nic, Steering, Traffic};
 use rxsteer_core::limits::{MAX_BACKLOG, MAX_RX_QUEUES};
-use rxsteer_core::{CpuId, CpuSet};
+use rxsteer_core::{CpuId, CpuSet, PacketRule};
 
 pub(super) fn check(scenario: &Scenario) -> Checked {
     if scenario.cpus.is_empty() {
@@ -101,6 +101,13 @@ pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &st
     there(scenario, steering.policy.named_cpus(), &policy, "the policy names")?;
     let desired = steering.rfs_cpus.iter().flat_map(CpuSet::iter);
     there(scenario, desired, &at("rfs_cpus"), "applications' flows may go to")?;
+    let rules = PacketRule::cpus_of(&steering.packet_rules);
+    there(scenario, rules, &at("rule"), "a rule names")?;
+    let is_recorded = |traffic: &Traffic| matches!(traffic.load, Load::Recorded(_));
+    if !steering.packet_rules.is_empty() && scenario.traffic.iter().any(is_recorded) {
+        let what = "recorded traffic has no header fields for rules to match; leave the rules out";
+        return refuse(at("rule"), what);
+    }
     let queues = scenario.rx_queues();
     for (name, cpus) in &steering.rps_maps {
         let path = at(&format!("rps_map.{name}"));

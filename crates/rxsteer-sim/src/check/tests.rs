@@ -19,7 +19,7 @@ fn event(at_ns: u64, what: EventKind) -> Event {
 type Change = fn(&mut Scenario);
 
 /// Changes that make a scenario invalid, with the key that is reported and a part of the reason.
-const IMPOSSIBLE: [(Change, &str, &str); 39] = [
+const IMPOSSIBLE: [(Change, &str, &str); 41] = [
     (|s| s.duration_ns = 0, "duration", "lasts no time"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),
     (|s| s.warm_up_ns = s.duration_ns, "warm_up", "leaves nothing"),
@@ -62,6 +62,16 @@ const IMPOSSIBLE: [(Change, &str, &str); 39] = [
     (|s| s.steering.rfs_cpus = "1,9".parse().ok(), "steering.rfs_cpus", "no CPU 9"),
     (|s| s.steering.rps_maps[0].0 = 5.into(), "steering.rps_map.5", "no RX queue 5"),
     (|s| s.steering.policy = Policy::Sparse(Slots::of(9)), "steering", "9 loops"),
+    (
+        |s| s.steering.packet_rules = vec!["tcp -> 1,9".parse().unwrap()],
+        "steering.rule",
+        "no CPU 9, which a rule names",
+    ),
+    (
+        |s| s.steering.packet_rules = vec!["interface eth7 -> 1".parse().unwrap()],
+        "steering",
+        "names interface eth7",
+    ),
     (|s| s.steering.flow_cnt = Some(0), "steering", "flow_cnt is 0"),
     (|s| s.steering.budget = 0, "steering.budget", "it is 0"),
     (|s| s.traffic.clear(), "traffic", "nothing is sent"),
@@ -173,6 +183,8 @@ fn impossible_loads_are_refused() {
 fn recordings_name_flows_that_are_there_in_the_order_of_time() {
     let mut scenario = good();
     let packet = |at_ns, flow| RecordedPacket { at_ns, flow, bytes: 60 };
+    scenario.steering.packet_rules.clear();
+    scenario.events.clear();
     let mut check = |packets: &[RecordedPacket]| {
         let recorded =
             Recorded { packets: packets.into(), hashes: vec![1, 2, 3], application: 0.0 };
@@ -182,6 +194,10 @@ fn recordings_name_flows_that_are_there_in_the_order_of_time() {
     assert!(check(&[packet(0, 0), packet(5, 2), packet(5, 1)]));
     assert!(!check(&[packet(0, 3)]));
     assert!(!check(&[packet(5, 0), packet(4, 0)]));
+    assert!(check(&[packet(0, 0)]));
+    scenario.steering.packet_rules = vec!["tcp -> 1".parse().unwrap()];
+    let why = scenario.check().unwrap_err().to_string();
+    assert!(why.contains("recorded traffic has no header fields"), "{why}");
 }
 
 #[test]

@@ -39,6 +39,7 @@ use cpu::CpuState;
 use nic::{Link, RxQueue};
 use packet::Flow;
 use rand_chacha::ChaCha8Rng;
+use rxsteer_core::matching::Facts;
 use rxsteer_core::{Arrival, ConfigError, Plan, Steering, Verdict};
 use sources::Source;
 use std::sync::Arc;
@@ -112,6 +113,8 @@ struct World<'a> {
     rng: ChaCha8Rng,
     calendar: Calendar,
     flows: Vec<Flow>,
+    /// Their header fields, where there are rules before the policy.
+    facts: Option<Vec<Facts>>,
     cpus: Vec<CpuState>,
     /// By core, how many of its CPUs work.
     working: Vec<u32>,

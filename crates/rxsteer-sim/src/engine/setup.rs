@@ -12,7 +12,7 @@ use super::summarize::TrafficCount;
 use super::threads::Thread;
 use super::{Client, World};
 use crate::result::PacketAccount;
-use crate::scenario::{EventKind, Load, Scenario, Share, Traffic};
+use crate::scenario::{EventKind, Load, Scenario, Share, Traffic, turned};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -53,6 +53,7 @@ impl<'a> World<'a> {
             rng,
             calendar: Calendar::new(cpus, queues),
             flows: Vec::new(),
+            facts: scenario.has_rules().then(Vec::new),
             cpus: (0..cpus).map(|cpu| CpuState::new(cpu, scenario)).collect(),
             working: vec![0; cores],
             queues: Vec::new(),
@@ -114,12 +115,16 @@ impl<'a> World<'a> {
                     let connection = self.streams.len() as u32;
                     let hash = self.draw_hash();
                     let back = if traffic.translated { self.draw_hash() } else { hash };
-                    let data = self.add_flow(index, nic, out, hash, Role::Data(connection));
+                    let data = self.add_flow(index, nic, out, (flow, hash), Role::Data(connection));
                     let ack = match out {
                         // Acknowledgements arrive on the NIC where data leaves.
-                        Some(out) => {
-                            self.add_flow(index, out, Some(nic), back, Role::Ack(connection))
-                        }
+                        Some(out) => self.add_flow(
+                            index,
+                            out,
+                            Some(nic),
+                            (flow, back),
+                            Role::Ack(connection),
+                        ),
                         None => data,
                     };
                     self.streams.push(StreamState::new(index, data, ack));
@@ -135,7 +140,7 @@ impl<'a> World<'a> {
                     let connection = self.clients.len() as u32;
                     let hash = self.draw_hash();
                     let role = Role::Request(connection);
-                    let flow_index = self.add_flow(index, nic, out, hash, role);
+                    let flow_index = self.add_flow(index, nic, out, (flow, hash), role);
                     self.clients.push(Client {
                         flow: flow_index,
                         thread: first_thread + flow % threads.max(1),
@@ -179,7 +184,7 @@ impl<'a> World<'a> {
                 None => self.draw_hash(),
             };
             let thread = if is_read { first_thread + flow % threads + 1 } else { 0 };
-            self.add_flow(index, nic, out, hash, Role::Packet(thread));
+            self.add_flow(index, nic, out, (flow, hash), Role::Packet(thread));
         }
         self.calendar.note(traffic.start_ns, Other::Emit { traffic: index });
     }
@@ -195,14 +200,25 @@ impl<'a> World<'a> {
         FlowHash::from_raw(self.rng.random_range(1..=u32::MAX))
     }
 
+    /// Adds a flow, given its number among those of the traffic and its hash.
     fn add_flow(
         &mut self,
         traffic: u16,
         nic: u16,
         out: Option<u16>,
-        hash: FlowHash,
+        (number, hash): (u32, FlowHash),
         role: Role,
     ) -> u32 {
+        if let Some(facts) = &mut self.facts {
+            let interface = self.scenario.nics[usize::from(nic)].interface();
+            let sent = &self.scenario.traffic[usize::from(traffic)];
+            let is_connection = matches!(sent.load, Load::Stream(_) | Load::Requests(_));
+            let of_flow = sent.headers.facts(number, is_connection, interface);
+            facts.push(match role {
+                Role::Ack(_) => turned(&of_flow, interface),
+                _ => of_flow,
+            });
+        }
         let before: usize =
             self.scenario.nics[..usize::from(nic)].iter().map(|nic| nic.irq_cpus.len()).sum();
         let queues = self.scenario.nics[usize::from(nic)].irq_cpus.len() as u64;

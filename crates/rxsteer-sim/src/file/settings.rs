@@ -7,13 +7,15 @@ use crate::check::MAX_BUDGET;
 use crate::scenario::{Placement, Scheduler, Steering};
 use clap::Args;
 use rxsteer_core::{CpuSet, Policy};
-use rxsteer_settings::{Tables, Text, backlog, read, whole};
+use rxsteer_settings::{Rules, Tables, Text, backlog, read, whole};
 
 /// The settings of `[steering]`, also in an event: those of the command line, and two more.
 #[derive(Args)]
 pub(super) struct SteeringKeys {
     #[command(flatten)]
     steering: rxsteer_settings::Steering,
+    #[command(flatten)]
+    rules: Rules,
     #[command(flatten)]
     tables: Tables,
     #[arg(long, value_parser = backlog)]
@@ -51,11 +53,12 @@ pub(super) fn changed(item: &Item<'_>, before: &Steering) -> Read<Steering> {
         path: item.path.clone(),
         refused,
     })?;
-    let SteeringKeys { steering, tables, max_backlog, budget } = given;
+    let SteeringKeys { steering, rules, tables, max_backlog, budget } = given;
     let before = before.clone();
     Ok(Steering {
         // The machine's CPUs are numbered from 0, so a count selects the first ones.
         cpus: steering.cpus.as_ref().map_or(before.cpus, |choice| choice.cpus(None)),
+        packet_rules: rules.rules().unwrap_or(before.packet_rules),
         rps_maps: steering.rps_maps().unwrap_or(before.rps_maps),
         fallback: steering.fallback.unwrap_or(before.fallback),
         rfs_cpus: steering.rfs_cpus().unwrap_or(before.rfs_cpus),
@@ -85,6 +88,12 @@ fn texts(item: &Item<'_>) -> Read<(Vec<Text>, Vec<Origin>)> {
                 for (queue, node) in queues {
                     let value = item.entry(queue, node).scalar()?;
                     add(name, format!("{queue}={value}"), node.origin);
+                }
+            }
+            // Several rules.
+            Value::List(items) => {
+                for (index, node) in items.iter().enumerate() {
+                    add(name, item.entry(&index.to_string(), node).scalar()?, node.origin);
                 }
             }
             _ => add(name, item.scalar()?, node.origin),

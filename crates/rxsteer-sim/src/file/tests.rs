@@ -78,6 +78,9 @@ fn all_is_read_as_it_is_written() {
         assert_eq!(*(cost.field)(&mut costs), 100.0 + index as f64, "{}", cost.key);
     }
     assert_eq!(scenario.steering.rps_maps, [(1.into(), "0-1".parse().unwrap())]);
+    let rules: Vec<_> = scenario.steering.packet_rules.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["tcp dst-port 22 → local", "udp → 2-3"]);
+    assert_eq!(scenario.traffic[1].headers, "udp src 10.1.0.0/16 vlan 7".parse().unwrap());
     assert_eq!(scenario.steering.fallback, Fallback::Local);
     assert_eq!(scenario.steering.rfs_cpus, "1-2".parse().ok());
     assert_eq!(scenario.steering.flow_limit, Some(4096));

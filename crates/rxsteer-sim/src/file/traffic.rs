@@ -3,12 +3,12 @@
 use super::error::FileError;
 use super::fields::{Fields, Item, Keys};
 use crate::check::MAX_TRAFFIC;
-use crate::scenario::{Constant, Load, Nic, Requests, Share, Stream, Traffic};
+use crate::scenario::{Constant, Headers, Load, Nic, Requests, Share, Stream, Traffic};
 
 /// The keys of every kind.
 pub(super) const COMMON: Keys = Keys {
     table: "[[traffic]]",
-    keys: &["name", "kind", "nic", "out", "translated", "flows", "start", "ramp"],
+    keys: &["name", "kind", "nic", "out", "translated", "headers", "flows", "start", "ramp"],
 };
 
 /// The keys of bulk data.
@@ -100,11 +100,16 @@ fn one(item: &Item<'_>, index: usize, nics: &[Nic]) -> Read<Traffic> {
         nic: traffic.or("nic", 0, nic_called)?,
         out: traffic.maybe("out", nic_called)?,
         translated: traffic.or("translated", false, Item::flag)?,
+        headers: traffic.or("headers", Headers::default(), headers)?,
         flows: traffic.or("flows", 1, Item::whole)?,
         start_ns: traffic.or("start", 0, Item::time_ns)?,
         ramp_ns: traffic.or("ramp", 0, Item::time_ns)?,
         load,
     })
+}
+
+fn headers(item: &Item<'_>) -> Read<Headers> {
+    item.text()?.parse().map_err(|why: String| item.wrong(why))
 }
 
 fn nic_called(item: &Item<'_>, nics: &[Nic]) -> Read<usize> {

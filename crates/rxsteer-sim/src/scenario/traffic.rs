@@ -1,5 +1,6 @@
 //! The traffic of a scenario.
 
+use super::headers::Headers;
 use std::sync::Arc;
 
 /// One kind of traffic: a number of similar connections or flows.
@@ -13,6 +14,8 @@ pub struct Traffic {
     pub out: Option<usize>,
     /// Whether forwarding translates addresses, so that the two directions of a connection have different hashes.
     pub translated: bool,
+    /// The header fields of the packets to this machine, for rules before the policy.
+    pub headers: Headers,
     /// The number of connections or flows.
     pub flows: u32,
     /// The time of the start.

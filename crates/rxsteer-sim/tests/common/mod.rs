@@ -77,6 +77,7 @@ pub fn traffic(name: &str, flows: u32, load: Load) -> Traffic {
         nic: 0,
         out: None,
         translated: false,
+        headers: Headers::default(),
         flows,
         start_ns: 0,
         ramp_ns: 1_000_000,

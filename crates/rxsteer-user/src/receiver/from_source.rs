@@ -54,7 +54,11 @@ impl Receiver {
             if fill == Fill::End || self.is_short_of_memory(stop) {
                 break;
             }
-            idle.after(self.progress.packets.get() != received);
+            let had_frames = self.progress.packets.get() != received;
+            if !had_frames {
+                self.change_while_idle();
+            }
+            idle.after(had_frames);
         }
     }
 

@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom;
 use rxsteer_core::Policy;
 use rxsteer_io::xdp::{Port, XdpOptions, open};
 use rxsteer_lab::{
-    Link, LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, slice,
+    Link, LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, rxsteer, slice,
 };
 use rxsteer_user::forward::{Bridge, ForwardPort, Forwarder, PacketPort};
 use rxsteer_user::source::Source;
@@ -21,6 +21,7 @@ use rxsteer_user::{OnFull, PipelineConfig, Speed, SteerChange};
 
 use serde_json::Value;
 
+use super::ask;
 use super::xdp::{dropped, quiet};
 
 /// Three hosts in a row, of which the middle one is to be the bridge.
@@ -206,6 +207,58 @@ fn change_under_load(
 }
 
 #[test]
+fn set_keeps_the_order_on_the_wire() {
+    let test = "bridge::set_keeps_the_order_on_the_wire";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    ["packet", "xdp"].into_iter().for_each(set_under_load);
+}
+
+/// `rxsteer set` changes policy, CPUs, rules and limits of a bridge `io` while frames pass.
+fn set_under_load(io: &str) {
+    let changes: [&[&str]; 8] = [
+        &["policy=sparse", "max-backlog=900"],
+        &["cpus=1-1", "policy=rps"],
+        &["rule=udp src-port 10000-10003 -> 0-0", "rule=udp -> 1"],
+        &["cpus=0-1", "rule=src-port 10002 -> 1", "policy=rfs+sparse"],
+        &["rule=none", "flow-cnt=64", "max-backlog=1000"],
+        &["policy=none"],
+        &["policy=rps+balance", "cpus=0-1"],
+        &["rule=udp src-port 10005-10007 -> local", "policy=rps", "flow-cnt=4096"],
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = row(LinkOptions::default());
+    let hosts = &testbed.namespaces;
+    let _pass = (io == "packet").then(|| pass(&testbed));
+    let more = ["--io", io, "--socket", &socket];
+    let live = Steering::live(&hosts[1], &arguments("rps", &more)).unwrap();
+    let pace = Duration::from_micros(50);
+    let traffic = Traffic { flows: 8, train: 2, random: true, pace, ..Traffic::default() };
+    let check = OrderCheck::new(&hosts[2], &testbed.links[1].far, traffic.flows).unwrap();
+    let source = LiveFrames::new(&testbed.links[0], &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(&hosts[0], 0, 2_000, &stop));
+        let stopping = super::Stop(&stop);
+        for change in changes.iter().cycle().take(slice(3 * changes.len(), 100 * changes.len())) {
+            ask(&[&["set", "--socket", &socket], *change].concat());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(stopping);
+        sending.join().unwrap().unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let seen = check.drained().unwrap();
+    let report = live.stop().unwrap().0;
+    let what = format!("{io}: {seen:?} {report}");
+    assert_eq!((seen.late, &report["reordered"]), (0, &0.into()), "{what}");
+    assert_eq!(report["delivered"].as_u64(), Some(seen.frames), "{what}");
+    let lost = dropped(&report) + report["kernel_drops"].as_u64().unwrap();
+    assert_eq!(seen.frames + lost, source.sent().unwrap().iter().sum::<u64>(), "{what}");
+    assert!(report["moves"].as_u64().unwrap() > 8 && report["policy"] == "rps", "{what}");
+}
+
+#[test]
 fn tcp_passes_both_ways() {
     let Some(_alone) = super::ready("bridge::tcp_passes_both_ways", &[], 2) else { return };
     let report = tcp_there_and_back(&row(LinkOptions::default()), "xdp");
@@ -305,6 +358,13 @@ fn several_tx_queues_are_refused_where_flows_move() {
     let soon = Duration::from_secs(20);
     assert_eq!(live.wait(soon).unwrap().code(), Some(2));
     live.says("2 TX queues", soon).unwrap();
-    let live = Steering::live(middle, &arguments("rps", &["--io", "packet"])).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let more = ["--io", "packet", "--socket", &socket];
+    let live = Steering::live(middle, &arguments("rps", &more)).unwrap();
+    let mut change = std::process::Command::new(rxsteer().unwrap());
+    let refused = change.args(["set", "--socket", &socket, "cpus=1-1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("2 TX queues"), "{said}");
     assert_eq!(live.stop().unwrap().0["settings"]["rx_queues"], 4);
 }

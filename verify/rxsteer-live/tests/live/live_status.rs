@@ -95,11 +95,6 @@ fn looked_at(arguments: &[&str], folder: &Path) -> (Value, Value) {
     assert_eq!(shown["interfaces"][0]["state"], "steered");
     let same = status(receiver, &at_socket).unwrap();
     assert_eq!((&same["pid"], &same["received"]), (&shown["pid"], &shown["received"]));
-    let refused = receiver.command(rxsteer().unwrap()).args(["set", "in0", "policy=rps"]).output();
-    let refused = refused.unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("rxsteer live takes no changes"), "{said}");
     let (report, _) = live.stop().unwrap();
     assert!(status(receiver, &at_socket).is_err(), "the socket goes with it");
     (shown, report)
@@ -125,6 +120,52 @@ fn status_equals_the_report_once_traffic_has_stopped() {
             assert_eq!(shares.sum::<u64>(), number(&flow["packets"]), "{flow}");
         }
     }
+}
+
+/// Without traffic, too: what can change does so at once, and the report has the last settings.
+#[test]
+fn settings_change_or_are_refused_with_the_reason() {
+    let test = "live_status::settings_change_or_are_refused_with_the_reason";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let receiver = testbed.receiver();
+    let set = |settings: &str| {
+        let mut command = receiver.command(rxsteer().unwrap());
+        let output = command.args(["set", "in0"]).args(settings.split(", ")).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let arguments = ["in0", "--io", "packet", "--policy", "rps", "--cpus", "0-0"];
+    let live = Steering::live(receiver, &arguments).unwrap();
+    for (settings, part) in [
+        ("cpus=0-1", "CPU 1 has no worker; CPUs with workers: 0. "),
+        ("rule=udp -> 1", "start again with --standby 1"),
+        ("policy=none, rps-map=0=0-0", "policies 'none' and 'bound' use none"),
+        ("max-backlog=1001", "here it can be 1 to 1000; start again with a larger --max-backlog"),
+        ("queue-size=512", "in rxsteer live it is max-backlog"),
+        ("policy=sparse, threads=other", "threads is a setting of rxsteer run alone"),
+        ("hash=toeplitz", "hash can't change while rxsteer runs; restart it for that"),
+    ] {
+        let (code, said) = set(settings);
+        assert!(code == Some(2) && said.contains(part), "{settings}: {code:?} {said}");
+    }
+    let settings = || status(receiver, &["in0"]).unwrap()["settings"].clone();
+    assert_eq!((&settings()["policy"], &settings()["queue_size"]), (&"rps".into(), &1000.into()));
+    live.stop().unwrap();
+    let arguments = [&arguments[..], &["--standby", "0-1"]].concat();
+    let live = Steering::live(receiver, &arguments).unwrap();
+    for all in ["policy=sparse, cpus=0-1", "rule=udp -> 1, rule=tcp -> pass", "flow-cnt=5000"] {
+        assert_eq!(set(all).0, Some(0), "{all}");
+    }
+    let (code, said) = set("policy=rfs, max-backlog=500, flow-limit=64");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("policy rfs, CPUs 0-1, packet mode, queue size 500"), "{said}");
+    let now = settings();
+    assert_eq!((&now["flow_cnt"], &now["flow_limit"]), (&8192.into(), &64.into()));
+    assert_eq!(now["rules"][1]["rule"], "tcp → pass");
+    let report = live.stop().unwrap().0;
+    let last = (&report["policy"], &report["settings"]["steered_to"]);
+    assert_eq!(last, (&"rfs".into(), &"0-1".into()), "{report}");
 }
 
 #[test]
@@ -166,10 +207,19 @@ fn what_happens_is_in_the_file_of_events_and_in_the_status() {
     let arguments = [&["in0", "in1", "--io", "packet", "--cpus", "0-1"][..], &events].concat();
     let live = Steering::live(receiver, &arguments).unwrap();
     let of_kind = |kind: &'static str| move |event: &Value| event["kind"] == kind;
-    let refused = receiver.command(rxsteer().unwrap()).args(["set", "in0", "policy=rps"]).output();
-    assert_eq!(refused.unwrap().status.code(), Some(2));
+    let set = |setting: &str| {
+        let output = receiver.command(rxsteer().unwrap()).args(["set", "in0", setting]).output();
+        output.unwrap().status.code()
+    };
+    assert_eq!(set("queue-size=9"), Some(2));
     let text = super::watch::event(&file, of_kind("change_refused"))["text"].to_string();
-    assert!(text.contains("policy=rps is refused: rxsteer live takes no changes"), "{text}");
+    assert!(
+        text.contains("queue-size=9 is refused: queue-size is a setting of rxsteer run"),
+        "{text}"
+    );
+    assert_eq!([set("policy=sparse"), set("policy=rfs")], [Some(0); 2]);
+    let text = super::watch::event(&file, of_kind("change_done"))["text"].to_string();
+    assert!(text.contains("policy=sparse (was rps)"), "{text}");
     let steered = super::watch::event(&file, of_kind("interface_steered"));
     assert_eq!((&steered["number"], &steered["fields"]["interface"]), (&1.into(), &"in0".into()));
     receiver.ip("link set in1 down").unwrap();

@@ -10,8 +10,8 @@
 
 use super::{Constant, INTERRUPT, LINE_REMOTE, LINE_SHARED, WAKE_DELAY, WOKEN, cpus};
 use crate::scenario::{
-    self, Costs, Cpu, Interrupts, Load, Nic, Placement, Scenario, Scheduler, Share, Steering,
-    Traffic,
+    self, Costs, Cpu, Headers, Interrupts, Load, Nic, Placement, Scenario, Scheduler, Share,
+    Steering, Traffic,
 };
 use rxsteer_core::{CpuId, Policy};
 
@@ -176,6 +176,7 @@ fn traffic(name: &str, nic: usize, out: usize, pps: f64) -> Traffic {
         nic,
         out: Some(out),
         translated: false,
+        headers: Headers::default(),
         flows: FLOWS.value as u32 / 2,
         start_ns: 0,
         ramp_ns: 0,

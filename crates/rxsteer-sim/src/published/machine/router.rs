@@ -18,7 +18,8 @@
 
 use super::{Constant, cpus};
 use crate::scenario::{
-    Costs, Cpu, Interrupts, Load, Nic, Placement, Scenario, Scheduler, Steering, Stream, Traffic,
+    Costs, Cpu, Headers, Interrupts, Load, Nic, Placement, Scenario, Scheduler, Steering, Stream,
+    Traffic,
 };
 use rxsteer_core::{CpuId, Policy};
 
@@ -129,6 +130,7 @@ pub fn scenario(values: &[f64], connections: u32, way: Way, policy: Policy) -> S
             nic,
             out: Some(out),
             translated: way == Way::There,
+            headers: Headers::default(),
             flows: connections,
             start_ns: 0,
             ramp_ns: 100_000_000,

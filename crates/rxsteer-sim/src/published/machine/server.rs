@@ -12,7 +12,8 @@
 
 use super::{Constant, INTERRUPT, LINE_REMOTE, LINE_SHARED, WAKE_DELAY, WOKEN, cpus};
 use crate::scenario::{
-    Costs, Cpu, Interrupts, Load, Nic, Placement, Requests, Scenario, Scheduler, Steering, Traffic,
+    Costs, Cpu, Headers, Interrupts, Load, Nic, Placement, Requests, Scenario, Scheduler, Steering,
+    Traffic,
 };
 use rxsteer_core::Policy;
 
@@ -185,6 +186,7 @@ impl Server {
                 nic: 0,
                 out: None,
                 translated: false,
+                headers: Headers::default(),
                 flows: self.connections,
                 start_ns: 0,
                 ramp_ns: 10_000_000,
