@@ -12,7 +12,7 @@ use rxsteer_user::core::ThreadClass;
 /// What is worth knowing and depends on the interfaces that are steered; or why the settings are refused here.
 pub(crate) fn on_this_host(asked: &RunSettings) -> Result<Vec<String>, String> {
     let host = Host::look();
-    if let Some(class) = asked.live.threads
+    if let Some(class) = asked.live.kernel.threads
         && let Some(why) = starves(class, &host)
     {
         return Err(format!("threads: {class}: {why}"));
