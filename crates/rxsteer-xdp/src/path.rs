@@ -266,8 +266,8 @@ impl Path {
         Ok(())
     }
 
-    /// Whether the owner should call [`Path::tick`] again within a few milliseconds, since frames take a detour or memory is
-    /// reserved until a grace period is over.
+    /// Whether the owner should call [`Path::tick`] again within a few milliseconds, since frames go through other rings, or
+    /// memory is reserved, until a grace period is over.
     #[must_use]
     pub fn goes_on_soon(&self) -> bool {
         let waits = self.change.is_some() || self.read_until.is_some();
@@ -279,7 +279,7 @@ impl Path {
     ///
     /// # Errors
     /// As [`Path::tick`].
-    pub fn settle(&mut self) -> Result<(), LoadError> {
+    pub fn tick_until_done(&mut self) -> Result<(), LoadError> {
         while self.tick()? == Progress::Waiting {
             std::thread::sleep(SOON);
         }
@@ -414,7 +414,7 @@ impl Path {
     }
 }
 
-/// The time between two ticks of [`Path::settle`].
+/// The time between two ticks of [`Path::tick_until_done`].
 const SOON: Duration = Duration::from_millis(1);
 
 fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadError> {

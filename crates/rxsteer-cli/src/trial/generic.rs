@@ -136,7 +136,7 @@ fn receive(
     if let Err(why) = path.attach(namespace::NEAR, "near", 1, false) {
         return Ok(Err(why.to_string()));
     }
-    if let Err(why) = path.settle() {
+    if let Err(why) = path.tick_until_done() {
         return Ok(Err(why.to_string()));
     }
     // A packet may be lost for another reason, so there is a second attempt.

@@ -256,7 +256,7 @@ fn steered(
 
 /// Runs the ticks after attaching, until all frames are steered, and frames go unguarded under policies that allow it.
 pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
-    path.settle()?;
+    path.tick_until_done()?;
     for _ in 0..TICKS {
         path.tick()?;
         if path.is_unguarded() {
