@@ -25,6 +25,8 @@ const MS: u64 = 1_000_000;
 const INTERVAL_NS: u64 = 100 * MS;
 /// The time of a flash crowd's beginning, and of a CPU's loss of speed.
 const EVENT_NS: u64 = 300 * MS;
+/// The time in which the load of a day rises.
+const RISE_NS: u64 = 1000 * MS;
 
 /// Compares rules that move buckets on simulated machines.
 #[derive(Parser)]
@@ -32,8 +34,8 @@ struct Cli {
     /// Seeds of each run
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=1000))]
     seeds: u64,
-    /// CPUs that packets are steered to; 64 takes some ten times as long
-    #[arg(long, value_delimiter = ',', default_value = "4,16")]
+    /// CPUs that packets are steered to; 64 takes most of the time
+    #[arg(long, value_delimiter = ',', default_value = "4,16,64")]
     cpus: Vec<u16>,
     /// Writes the table into this file
     #[arg(long, value_name = "FILE")]
@@ -50,13 +52,14 @@ struct Case {
     since_ns: u64,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case { name: "1 elephant", traffic: |cpus| elephants(cpus, 1), events: Vec::new, since_ns: 0 },
     Case { name: "4 elephants", traffic: |cpus| elephants(cpus, 4), events: Vec::new, since_ns: 0 },
     Case { name: "Zipf 1.0", traffic: |cpus| zipf(cpus, 1.0), events: Vec::new, since_ns: 0 },
     Case { name: "Zipf 1.2", traffic: |cpus| zipf(cpus, 1.2), events: Vec::new, since_ns: 0 },
     Case { name: "Zipf 1.4", traffic: |cpus| zipf(cpus, 1.4), events: Vec::new, since_ns: 0 },
     Case { name: "flash crowd", traffic: crowd, events: Vec::new, since_ns: EVENT_NS },
+    Case { name: "daily swing", traffic: swing, events: Vec::new, since_ns: EVENT_NS + RISE_NS },
     Case {
         name: "slow CPU",
         traffic: |cpus| vec![mice(cpus, 0.7)],
@@ -113,6 +116,13 @@ fn crowd(cpus: u16) -> Vec<Traffic> {
     let count = u32::from(cpus) / 2;
     let crowd = traffic("crowd", count, f64::from(count) * 0.6, Share::Equal);
     vec![mice(cpus, 0.5), Traffic { start_ns: EVENT_NS, ..crowd }]
+}
+
+/// 30 % from the beginning; then as much again as makes 80 %, by flows of different sizes that begin one after the other.
+fn swing(cpus: u16) -> Vec<Traffic> {
+    let load = f64::from(cpus) * 0.5;
+    let day = traffic("day", u32::from(cpus) * 500, load, Share::Zipf(0.8));
+    vec![mice(cpus, 0.3), Traffic { start_ns: EVENT_NS, ramp_ns: RISE_NS, ..day }]
 }
 
 /// The first CPU that packets are steered to loses half of its speed.
@@ -318,7 +328,8 @@ rules. The rules other than `rps` and `sparse` move the same 1024 buckets every 
 - *busiest CPU over ideal*: by the true rates of flows, three intervals after the load became what it is; ideal is LPT over single flows.
 - A CPU takes 50 µs for a packet, and packets are Poisson: at 80 % a CPU has 1600 packets in an interval, give or take 40. Elephants
   are 0.6 of a CPU each. Zipf is 10 000 flows at 80 %, or at less where the largest would be more than 0.6 of a CPU. A flash crowd: half
-  of the CPUs get a flow of 0.6 of a CPU at once. A slow CPU: one loses half of its speed at 70 %.
+  of the CPUs get a flow of 0.6 of a CPU at once. A daily swing: the load rises from 30 % to 80 % within a second, by flows of Zipf 0.8 that
+  begin one after the other. A slow CPU: one loses half of its speed at 70 %.
 - There are 1500 mice for each CPU. With fewer flows than a backlog has packets (1000), a CPU that is overloaded without a pause keeps all of its
   flows: none ever has nothing under way, and order comes first. Then no rule helps.
 - p99 is the time from the NIC to the end of processing of mice (of all flows under Zipf), and *lost* the share of packets, from the 20th interval
