@@ -25,7 +25,7 @@ use libbpf_rs::{Link, ProgramMut};
 use rxsteer_core::{CpuSet, ThreadClass};
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Whether a change is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Progress {
     Done,
     /// The settings are active, and rings of the former ones still drain.
     Draining,
-    /// The settings are not active yet: rings must drain first.
+    /// A change is under way, or frames of an interface are not steered yet.
     Waiting,
 }
 
@@ -97,6 +97,8 @@ pub struct Path {
     /// The number of deferred frames at the last tick, and the number of ticks since it last grew.
     deferred_before: u64,
     quiet_ticks: u32,
+    /// When the last tick was that counts in what takes a number of ticks.
+    regular: Option<Instant>,
     /// Where buckets are, and what is counted to move them.
     buckets: Buckets,
     counting: Option<balance::Counting>,
@@ -162,6 +164,7 @@ impl Path {
             looks: Looks::default(),
             deferred_before: 0,
             quiet_ticks: 0,
+            regular: None,
             buckets: Buckets::default(),
             counting: None,
             read_stat: balance::read_stat,
@@ -194,7 +197,7 @@ impl Path {
         settings.check(&self.possible)?;
         self.loaded.can_decide_by(settings)?;
         let is_at_rest = self.requested.is_none() && self.change.is_none();
-        if is_at_rest {
+        if self.settings_in_force().is_none() {
             self.threads_before = self.settings.threads;
         }
         if self.set_threads(settings.threads)? && is_at_rest && *settings == self.settings {
@@ -206,13 +209,14 @@ impl Path {
         Ok(())
     }
 
+    /// The settings of the change under way, if they are not active yet.
+    fn pending(&self) -> Option<&Settings> {
+        self.change.as_ref().and_then(change::Change::pending)
+    }
+
     /// The settings that hold once everything that was requested is done.
     fn latest(&self) -> &Settings {
-        let changing = match &self.change {
-            Some(change::Change::Begun(settings, _)) => Some(settings),
-            _ => None,
-        };
-        self.requested.as_ref().or(changing).unwrap_or(&self.settings)
+        self.requested.as_ref().or(self.pending()).unwrap_or(&self.settings)
     }
 
     /// Continues what is under way: a change, an interface that was attached or detached, or rings that drain. The owner
@@ -221,7 +225,11 @@ impl Path {
     /// # Errors
     /// When the kernel refuses a ring (memory) or a tracepoint; the former settings then stay active.
     pub fn tick(&mut self) -> Result<Progress, LoadError> {
-        self.loaded.rings.lock().note_sent();
+        let is_regular = self.regular.is_none_or(|at| at.elapsed() >= REGULAR);
+        if is_regular {
+            self.regular = Some(Instant::now());
+            self.loaded.rings.lock().note_sent();
+        }
         self.loaded.rings.lock().mark_idle_delivered(&mut self.looks.idle, &self.graces)?;
         self.mark_delivered_before_limit()?;
         // During a change programs may still use the rings that it replaces.
@@ -246,7 +254,7 @@ impl Path {
         if !self.loaded.rings.lock().retired().is_empty() {
             return Ok(Progress::Draining);
         }
-        self.look_at_switches()?;
+        self.look_at_switches(is_regular)?;
         if !self.is_draining {
             self.approach_unguarded()?;
         }
@@ -259,6 +267,10 @@ impl Path {
     /// As [`Path::tick`].
     pub fn begin_drain(&mut self) -> Result<(), LoadError> {
         self.requested = None;
+        if let Some(change::Change::Begun(settings, passing)) = &mut self.change {
+            // All frames pass then, so none has to be waited for.
+            (*settings, *passing) = (settings.without_steering(), attach::Passing::Over);
+        }
         self.is_draining = true;
         self.quiet_ticks = 0;
         self.attach_switches()?;
@@ -332,8 +344,7 @@ impl Path {
     #[must_use]
     pub fn settings_in_force(&self) -> Option<Settings> {
         let in_force = Settings { threads: self.threads_before, ..self.settings.clone() };
-        let is_pending = matches!(self.change, Some(change::Change::Begun(..)));
-        (is_pending || self.requested.is_some()).then_some(in_force)
+        (self.pending().is_some() || self.requested.is_some()).then_some(in_force)
     }
 
     /// Puts the threads of all rings into a scheduling class, at once: frames need not wait for this. Returns whether
@@ -347,7 +358,7 @@ impl Path {
         rings.threads.set_class(&all, class)?;
         drop(rings);
         self.settings.threads = class;
-        let changing = self.change.as_mut().and_then(change::Change::settings);
+        let changing = self.change.as_mut().and_then(change::Change::pending_mut);
         for settings in self.requested.iter_mut().chain(changing) {
             settings.threads = class;
         }
@@ -413,6 +424,9 @@ impl Path {
         }
     }
 }
+
+/// The shortest time between two regular ticks. What counts ticks means these, also while ticks follow each other faster.
+const REGULAR: Duration = Duration::from_millis(90);
 
 /// The time between two ticks of [`Path::tick_until_done`].
 const SOON: Duration = Duration::from_millis(1);

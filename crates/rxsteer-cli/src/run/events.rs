@@ -139,6 +139,7 @@ impl Schedule {
         let ticks = now >= self.tick;
         if ticks {
             events.extend(instance.tick());
+            self.stale |= instance.has_room_again();
             self.tick = now + TICK;
         }
         if now >= self.look {

@@ -110,6 +110,8 @@ pub(crate) struct Instance<P: Datapath> {
     pub(crate) events: EventLog,
     pub(crate) former: Arc<Former>,
     pub(super) attachments: u64,
+    /// Interfaces that appeared wait until a detached one has left.
+    pub(super) has_postponed: bool,
     pub(super) rounds: Arc<Rounds>,
     /// `None` until a thread reads it.
     shown: Option<Latest<Shown<P::Device>>>,
@@ -135,6 +137,7 @@ impl<P: Datapath> Instance<P> {
             former: Arc::default(),
             seen: None,
             attachments: 0,
+            has_postponed: false,
             rounds: Arc::default(),
             shown: None,
         }
@@ -228,7 +231,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// The event thread calls this ten times a second; returns the events.
+    /// The event thread calls this ten times a second, and more often while the path goes on soon; returns the events.
     pub(crate) fn tick(&mut self) -> Vec<Happened> {
         let (changing, failure) = match self.path.tick() {
             Ok(changing) => (changing, None),

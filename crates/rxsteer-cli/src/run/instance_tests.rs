@@ -23,6 +23,8 @@ pub(crate) struct Mock {
     in_force: Option<Settings>,
     /// Ticks until a change is done.
     ticks_left: u32,
+    /// Ticks until a detached interface has left.
+    pub(crate) leaves_in: u32,
     /// Whether a change cannot be finished.
     fails: bool,
     /// Whether frames go unguarded.
@@ -60,7 +62,7 @@ impl Datapath for Mock {
         self.attached.retain(|attached| *attached != device);
     }
     fn has_left(&self, device: u32) -> bool {
-        !self.is_attached(device)
+        !self.is_attached(device) && self.leaves_in == 0
     }
     fn is_attached(&self, device: u32) -> bool {
         self.attached.contains(&device)
@@ -84,10 +86,11 @@ impl Datapath for Mock {
             return Err("no memory".to_owned());
         }
         self.ticks_left = self.ticks_left.saturating_sub(1);
+        self.leaves_in = self.leaves_in.saturating_sub(1);
         Ok(self.ticks_left > 0)
     }
     fn goes_on_soon(&self) -> bool {
-        false
+        self.leaves_in != 0
     }
     fn is_unguarded(&self) -> bool {
         self.unguarded

@@ -239,6 +239,11 @@ impl<P: Datapath> Instance<P> {
             known.state != State::Refused || links.iter().any(|link| link.index == known.index)
         });
         self.forget();
+        // A number and flow tables may be free a moment later.
+        self.has_postponed = self.is_detaching();
+        if self.has_postponed {
+            return say;
+        }
         for link in links {
             if self.is_new(link) {
                 say.extend(self.welcome(link, links, now));
@@ -288,6 +293,16 @@ impl<P: Datapath> Instance<P> {
     /// Whether an interface has to be read once more soon.
     pub(crate) fn has_doubts(&self) -> bool {
         self.interfaces.iter().any(|known| known.doubtful)
+    }
+
+    /// Whether the interfaces have left for which others were postponed.
+    pub(crate) fn has_room_again(&self) -> bool {
+        self.has_postponed && !self.is_detaching()
+    }
+
+    /// Whether a detached interface's counts are not complete.
+    fn is_detaching(&self) -> bool {
+        self.interfaces.iter().any(|known| !known.is_live() && known.device.is_some())
     }
 
     /// Whether a refused interface is due for another try.

@@ -28,6 +28,29 @@ fn deleted_interface_is_reported_and_the_others_go_on() {
     assert!(instance.is_deserted(), "the last of the named ones is gone");
 }
 
+/// Its number and flow tables are in use until then.
+#[test]
+fn interface_that_appears_waits_until_a_deleted_one_has_left() {
+    let mut instance = instance(&["v*"], &[link(1, "v1")]);
+    let attachments = instance.attachments;
+    instance.path.attached.clear();
+    instance.path.leaves_in = 2;
+    let replaced = [link(2, "v1")];
+    assert_eq!(see(&mut instance, &[]), [""; 0]);
+    let lines = see(&mut instance, &replaced);
+    assert!(lines.len() == 1 && lines[0].contains("it was deleted"), "{lines:?}");
+    assert!(instance.path.attached.is_empty());
+    assert_eq!(instance.attachments, attachments, "its counts go on");
+    instance.tick();
+    assert!(!instance.has_room_again());
+    instance.tick();
+    assert_eq!(instance.attachments, attachments + 1, "its counts are kept");
+    assert!(instance.has_room_again(), "interfaces are listed once more");
+    assert_eq!(see(&mut instance, &replaced).len(), 1);
+    assert_eq!(instance.path.attached, [2]);
+    assert!(!instance.has_room_again());
+}
+
 #[test]
 fn one_that_moved_is_let_go() {
     let mut instance = instance(&["a"], &[link(1, "a")]);

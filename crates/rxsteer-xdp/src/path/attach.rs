@@ -5,6 +5,7 @@ use crate::abi::{self, FLUSHING, MAX_DEVICES, MAY_BE_PARTIAL, Mode};
 use crate::compile::Rows;
 use crate::grace::{Graces, Ticket};
 use crate::gro;
+use crate::rings::Look;
 use crate::setup::Settings;
 use crate::view::KnownDevice;
 use rxsteer_core::Policy;
@@ -40,8 +41,10 @@ pub enum AttachError {
     /// The driver does not support this mode.
     #[error("its driver refuses XDP in {0} mode; try --mode generic")]
     NotSupported(Mode),
-    /// Programs may still use what the interface's former attachment used.
-    #[error("it was detached a moment ago, and frames may still be under way; try it again")]
+    /// Programs may still use what another interface, or this one, used before it was detached.
+    #[error(
+        "an interface was detached a moment ago, and frames may still be under way there; try it again"
+    )]
     StillDetaching,
     /// Something else.
     #[error("the kernel refused to attach: {0}")]
@@ -152,24 +155,26 @@ impl Path {
             self.devices[*number].is_none() && !self.leaving.iter().any(leaves)
         };
         let number = (0..self.devices.len()).find(is_free);
-        let number = number.ok_or(AttachError::TooMany(self.devices.len() as u32))?;
+        let number = number
+            .ok_or(AttachError::TooMany(self.devices.len() as u32))
+            .map_err(|why| self.for_now(why))?;
         let queues = match self.mode {
             Mode::Native => u32::from(rx_queues.max(1)),
             // Several CPUs may receive one queue at the same time, so flow tables are by CPU. Rows are by queue.
             Mode::Generic => self.loaded.sizes.cpus.max(rx_queues.into()),
         };
-        let first_table = self.free_tables(queues)?;
-        let device_index = (ifindex % MAX_DEVICES) as usize;
-        let other = self.bss().steer_devices[device_index].ifindex;
-        if self.leaving.iter().any(|leaving| leaving.device.ifindex == ifindex) {
+        let first_table = self.free_tables(queues).map_err(|why| self.for_now(why))?;
+        let place = |index: u32| index % MAX_DEVICES;
+        if let Some(other) =
+            self.devices.iter().flatten().find(|other| place(other.ifindex) == place(ifindex))
+        {
+            return Err(match other.ifindex {
+                same if same == ifindex => AttachError::Busy,
+                other => AttachError::Collision(ifindex, other),
+            });
+        }
+        if self.leaving.iter().any(|leaving| place(leaving.device.ifindex) == place(ifindex)) {
             return Err(AttachError::StillDetaching);
-        }
-        if other == ifindex {
-            // The entry belongs to an attachment that was not detached yet.
-            return Err(AttachError::Busy);
-        }
-        if other != 0 {
-            return Err(AttachError::Collision(ifindex, other));
         }
         // Until the table names the interface, its frames pass as if no program were attached.
         let (program, mode) = (&self.loaded.skel.progs.steer_entry, self.mode);
@@ -193,10 +198,19 @@ impl Path {
         Ok(DeviceId(number as u16))
     }
 
+    /// The error, or that it may not hold for long.
+    fn for_now(&self, why: AttachError) -> AttachError {
+        if self.leaving.is_empty() { why } else { AttachError::StillDetaching }
+    }
+
     /// Continues to steer the interfaces that were attached; returns whether all are steered.
     pub(super) fn go_on_arriving(&mut self) -> io::Result<bool> {
         if self.arriving.is_empty() {
             return Ok(true);
+        }
+        // A change waits only for frames of the interfaces that it knows, so others wait for the change.
+        if self.change.is_some() {
+            return Ok(false);
         }
         // While an interface flushes, its frames go through other rings. All frames are guarded until those rings have
         // drained.
@@ -212,17 +226,21 @@ impl Path {
         if !are_guarded {
             return Ok(false);
         }
-        let mut all_are_over = Ok(());
+        let (before, mut result) = (self.arriving.len(), Ok(()));
         let graces = &self.graces;
         self.arriving.retain_mut(|arriving| {
             let Some(passing) = &mut arriving.passing else { return true };
             !passing.is_over(graces).unwrap_or_else(|why| {
-                all_are_over = Err(why);
+                result = Err(why);
                 false
             })
         });
         self.set_flushing();
-        all_are_over.map(|()| self.arriving.is_empty())
+        if self.arriving.len() != before {
+            // A program that read the flag before may still send a frame to a ring.
+            self.looks.all = Look::default();
+        }
+        result.map(|()| self.arriving.is_empty())
     }
 
     /// Names an interface in the table of interfaces: from now on its frames are ours. Returns how long they flush.
@@ -234,7 +252,9 @@ impl Path {
         let (ifindex, name, first_table, queues) = (*ifindex, name.clone(), *first_table, *queues);
         self.write_rows_of(&name, first_table, queues);
         self.loaded.rules.name_interface(number, &name);
-        let flushes = !(self.settings.shadow || self.settings.policy == Policy::None);
+        let all_pass =
+            self.settings.policy == Policy::None && self.settings.packet_rules.is_empty();
+        let flushes = !self.settings.shadow && !all_pass;
         let device = &mut self.bss().steer_devices[(ifindex % MAX_DEVICES) as usize];
         device.device = number as u16;
         device.queues = queues as u16;
@@ -246,7 +266,7 @@ impl Path {
             device.flags |= MAY_BE_PARTIAL;
         }
         abi::activate(&mut device.ifindex, ifindex);
-        if flushes { self.passing() } else { Passing::Over }
+        if flushes { self.passing(&[ifindex]) } else { Passing::Over }
     }
 
     /// Detaches an interface at once. Frames in rings are still delivered; to keep the order, drain first
@@ -300,7 +320,8 @@ impl Path {
         if let Some(device) = device {
             name.clone_into(&mut device.name);
             if !self.is_draining {
-                self.requested.get_or_insert_with(|| self.settings.clone());
+                let latest = self.latest().clone();
+                self.requested.get_or_insert(latest);
             }
         }
     }
@@ -363,11 +384,9 @@ impl Path {
         map.len()
     }
 
-    /// Begins to wait for the frames of all interfaces that have passed.
-    pub(super) fn passing(&self) -> Passing {
-        let indices: Vec<u32> =
-            self.devices.iter().flatten().map(|device| device.ifindex).collect();
-        Passing::Polled(self.graces.begin(), gro::longest_hold(&indices, self.loaded.hz))
+    /// Begins to wait for the frames of these interfaces that have passed.
+    pub(super) fn passing(&self, indices: &[u32]) -> Passing {
+        Passing::Polled(self.graces.begin(), gro::longest_hold(indices, self.loaded.hz))
     }
 
     fn free_tables(&self, queues: u32) -> Result<u32, AttachError> {

@@ -30,7 +30,15 @@ pub(super) enum Change {
 
 impl Change {
     /// The settings, if they are not active yet.
-    pub(super) fn settings(&mut self) -> Option<&mut Settings> {
+    pub(super) fn pending(&self) -> Option<&Settings> {
+        match self {
+            Change::Begun(settings, _) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// The same, to be replaced by others for which the rings and the wait are right, too.
+    pub(super) fn pending_mut(&mut self) -> Option<&mut Settings> {
         match self {
             Change::Begun(settings, _) => Some(settings),
             _ => None,
@@ -42,11 +50,31 @@ impl Path {
     /// Continues the change under way, and begins the requested one if that is possible now. Returns whether none is
     /// left.
     pub(super) fn go_on_changing(&mut self) -> Result<bool, LoadError> {
+        self.replace_pending()?;
         if !self.end_change()? {
             return Ok(false);
         }
         let Some(requested) = self.requested.clone() else { return Ok(true) };
         Ok(self.begin_change(&requested)? && self.end_change()?)
+    }
+
+    /// Lets the change under way lead to the requested settings, if nothing that was done for it is wrong for these. So a
+    /// change can be withdrawn that fails again and again.
+    fn replace_pending(&mut self) -> Result<(), LoadError> {
+        let Some(pending) = self.change.as_ref().and_then(Change::pending) else { return Ok(()) };
+        let as_done =
+            |settings: &Settings| (settings.queue_size, settings.shadow, settings.offline.clone());
+        let Some(requested) =
+            self.requested.take_if(|settings| as_done(settings) == as_done(pending))
+        else {
+            return Ok(());
+        };
+        let attached = self.attach_tracepoints(&requested);
+        match self.change.as_mut().and_then(Change::pending_mut) {
+            Some(pending) if attached.is_ok() => *pending = requested,
+            _ => self.requested = Some(requested),
+        }
+        attached
     }
 
     /// Begins the change, unless something has to be delivered or done first; returns whether it began.
@@ -72,7 +100,12 @@ impl Path {
         // If frames pass before and after the change, they also pass in between: the rings would delay some of them.
         self.is_flushing = self.passes_frames && !settings.shadow;
         self.set_flushing();
-        let passing = if self.is_flushing { self.passing() } else { Passing::Over };
+        let passing = if self.is_flushing {
+            let devices = self.devices.iter().flatten();
+            self.passing(&devices.map(|device| device.ifindex).collect::<Vec<u32>>())
+        } else {
+            Passing::Over
+        };
         self.change = Some(Change::Begun(settings.clone(), passing));
         self.requested = None;
         Ok(true)
@@ -173,8 +206,6 @@ impl Path {
         if !self.are_readers_gone()? {
             return Ok(false);
         }
-        self.passes_frames = settings.has_passed_flows();
-        self.lets_pass = false;
         self.prepare_buckets(settings);
         let sizes = (self.loaded.hz, self.loaded.sizes.flow_log);
         let rings = self.loaded.rings.lock();
@@ -201,6 +232,8 @@ impl Path {
         bss.steer_configs[part as usize] = config;
         abi::activate(&mut bss.steer_active, part);
         self.read_until = Some(self.graces.begin());
+        self.passes_frames = settings.has_passed_flows();
+        self.lets_pass = false;
         Ok(true)
     }
 
@@ -271,11 +304,12 @@ impl Path {
 
     /// If flows do not move by themselves, the program at sched_switch is attached only while some flows wait to follow
     /// a change, or while something waits for rings to drain past a snapshot.
-    pub(super) fn look_at_switches(&mut self) -> Result<(), LoadError> {
+    pub(super) fn look_at_switches(&mut self, is_regular: bool) -> Result<(), LoadError> {
         let deferred = self.deferred();
         let is_quiet = deferred == self.deferred_before;
         self.deferred_before = deferred;
-        self.quiet_ticks = if is_quiet { self.quiet_ticks.saturating_add(1) } else { 0 };
+        self.quiet_ticks =
+            if is_quiet { self.quiet_ticks.saturating_add(u32::from(is_regular)) } else { 0 };
         if needs_switches(&self.settings) {
             return self.attach_switches();
         }
@@ -303,7 +337,7 @@ impl Path {
     }
 }
 
-/// The number of ticks without a deferred frame after which no more are expected.
+/// The number of regular ticks without a deferred frame after which no more are expected.
 const QUIET_TICKS: u32 = 20;
 
 /// Whether flows move even though the settings stay.

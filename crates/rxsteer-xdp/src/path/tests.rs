@@ -1,7 +1,7 @@
 //! Changes that are refused, and ticks that wait for nothing. Needs root; prints SKIPPED without it.
 
 use super::*;
-use crate::abi::LastPacket;
+use crate::abi::{FLUSHING, LastPacket, MAX_DEVICES};
 use crate::load::load_on;
 use crate::rings::tests::setup;
 use crate::testing::loaded;
@@ -100,6 +100,86 @@ fn no_slot_outlives_frames_without_the_guard() {
         path.graces.until_all_are_over();
     }
     assert!(!path.is_unguarded() && is_unset(&path));
+}
+
+/// A path under `none` in a network namespace of its own, in whose place 1 is `lo`, and a change to `rps` under way that is
+/// not active yet: it waits for frames that passed.
+fn during_a_change(test: &str, then: impl FnOnce(Path) + Send) {
+    let run = || {
+        let setup = Setup { mode: Mode::Generic, tables: 2, ..setup() };
+        let Some(loaded) = loaded(test, load(&setup)) else { return };
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let mut path = Path::with(loaded, &setup, &settings(Policy::None)).unwrap();
+        path.apply(&settings(Policy::Rps)).unwrap();
+        while path.pending().is_none() {
+            path.graces.until_all_are_over();
+            path.tick().unwrap();
+        }
+        assert!(path.is_flushing);
+        then(path);
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap());
+}
+
+fn settings(policy: Policy) -> Settings {
+    Settings::new(policy, "0".parse().unwrap())
+}
+
+#[test]
+fn interface_that_is_attached_during_a_change_waits_for_it() {
+    let test = "path::interface_that_is_attached_during_a_change_waits_for_it";
+    during_a_change(test, |mut path| {
+        let id = path.attach(1, "lo", 1, false).unwrap();
+        let place = |path: &mut Path| path.bss().steer_devices[(1 % MAX_DEVICES) as usize];
+        assert_eq!(place(&mut path).ifindex, 0, "its frames pass as if no program were attached");
+        path.tick_until_done().unwrap();
+        assert_eq!((place(&mut path).ifindex, place(&mut path).flags & FLUSHING), (1, 0));
+        assert_eq!(path.settings().policy, Policy::Rps);
+        path.detach(id);
+        assert!(!path.has_left(id));
+        assert!(matches!(path.attach(1, "lo", 1, false), Err(AttachError::StillDetaching)));
+        path.graces.until_all_are_over();
+        path.tick_until_done().unwrap();
+        assert!(path.has_left(id) && place(&mut path).ifindex == 0);
+    });
+}
+
+#[test]
+fn rename_during_a_change_does_not_undo_it() {
+    during_a_change("path::rename_during_a_change_does_not_undo_it", |mut path| {
+        let id = path.attach(1, "lo", 1, false).unwrap();
+        path.rename(id, "other");
+        path.tick_until_done().unwrap();
+        assert_eq!(path.settings().policy, Policy::Rps);
+        assert_eq!(path.known_devices()[0].name, "other");
+    });
+}
+
+#[test]
+fn other_settings_replace_those_that_are_not_active_yet() {
+    let test = "path::other_settings_replace_those_that_are_not_active_yet";
+    during_a_change(test, |mut path| {
+        let sparse = settings(Policy::Sparse(Slots::of(4)));
+        path.apply(&sparse).unwrap();
+        assert_eq!(path.settings_in_force().unwrap().policy, Policy::None);
+        path.tick().unwrap();
+        assert_eq!(path.latest(), &sparse);
+        path.tick_until_done().unwrap();
+        assert_eq!((path.settings(), path.settings_in_force()), (&sparse, None));
+        assert!(!path.is_flushing);
+    });
+}
+
+#[test]
+fn drain_during_a_change_ends_it() {
+    during_a_change("path::drain_during_a_change_ends_it", |mut path| {
+        path.begin_drain().unwrap();
+        while !path.is_drained() {
+            path.graces.until_all_are_over();
+            path.tick().unwrap();
+        }
+        assert!(path.change.is_none() && !path.is_flushing && path.passes_frames);
+    });
 }
 
 /// Where the load can't be measured any more, no bucket moves, and the path says why until it can be measured again.

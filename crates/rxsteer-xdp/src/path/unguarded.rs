@@ -102,7 +102,9 @@ impl Path {
                 return Ok(false);
             }
             self.unset_slots(|_, _| false);
-            self.activate(&self.settings.clone(), false)?;
+            if !self.activate(&self.settings.clone(), false)? {
+                return Ok(false);
+            }
             (self.unguarded.holds, self.unguarded.ends) = (false, true);
         }
         if self.unguarded.ends {
@@ -210,7 +212,14 @@ impl Path {
             self.lose_slots();
             return Ok(());
         }
-        self.activate(&self.settings.clone(), true)?;
+        match self.activate(&self.settings.clone(), true) {
+            Ok(true) => {}
+            // That slots were unset must not be forgotten.
+            Ok(false) | Err(_) => {
+                self.lose_slots();
+                return Ok(());
+            }
+        }
         self.unguarded = Unguarded { holds: true, ..Unguarded::default() };
         self.switches = None;
         Ok(())

@@ -51,11 +51,21 @@ struct Snapshot {
     after: Sent,
 }
 
+/// A change for which the rings are made. Each step takes a grace period, in which other work of ticks goes on.
+#[derive(Clone, Debug)]
+enum Step {
+    /// All frames go through the rings, if frames passed.
+    Begun(Settings),
+    /// The settings are active, and programs may still use the former ones.
+    Activated,
+}
+
 pub(crate) struct Control {
     pub(crate) world: World,
     without: Option<Rule>,
     pub(crate) settings: Settings,
     requested: Option<Settings>,
+    step: Option<Step>,
     generations: [u32; CPUS as usize],
     displaced: [bool; CPUS as usize],
     /// By ring: its size.
@@ -80,6 +90,7 @@ impl Control {
             without,
             settings,
             requested: None,
+            step: None,
             generations: [0; CPUS as usize],
             displaced: [false; CPUS as usize],
             sizes: [0; RINGS as usize],
@@ -133,15 +144,19 @@ impl Control {
 
     pub(crate) fn tick(&mut self) {
         self.mark_idle_delivered();
-        self.free_retired();
-        if let Some(requested) = self.requested.clone() {
+        // During a change programs may still use the rings that it replaces.
+        if self.step.is_none() {
+            self.free_retired();
+        }
+        if let Some(step) = self.step.take() {
+            self.world.grace();
+            self.go_on(step);
+        } else if let Some(requested) = self.requested.clone() {
             let was_unguarded = self.is_unguarded || self.waits != 0;
-            if self.change_to(&requested) {
+            if self.begin_change(&requested) {
                 if was_unguarded {
                     self.waited.push(self.waits);
                 }
-                self.requested = None;
-                self.changes += 1;
             } else {
                 self.waits += 1;
             }
@@ -151,22 +166,43 @@ impl Control {
         self.world.meanwhile();
     }
 
-    fn change_to(&mut self, next: &Settings) -> bool {
+    /// Begins the change, if that is possible now.
+    fn begin_change(&mut self, next: &Settings) -> bool {
         self.approach = None;
+        let before = self.generations;
         if !self.is_guarded_and_drained() || !self.make_rings(next) {
             return false;
         }
         if self.settings.passes_frames() && !self.lacks(Rule::Flush) {
-            let rules = Settings::flushing(&self.generations);
-            self.world.flushing = Some(self.world.add(rules, None));
-            self.world.grace();
+            self.flush_by(&before);
         }
-        self.activate(next, false);
-        self.world.grace();
-        self.world.flushing = None;
-        self.world.meanwhile();
-        self.settings = next.clone();
+        self.step = Some(Step::Begun(next.clone()));
         true
+    }
+
+    /// All frames go through the ring of the receiving CPU, of these generations.
+    fn flush_by(&mut self, generations: &[u32; CPUS as usize]) {
+        let rules = Settings::flushing(generations);
+        self.world.flushing = Some(self.world.add(rules, None));
+    }
+
+    /// The next step, a grace period after the last one.
+    fn go_on(&mut self, step: Step) {
+        match step {
+            Step::Begun(next) => {
+                self.activate(&next, false);
+                if self.world.flushing.is_some() {
+                    self.flush_by(&self.generations.clone());
+                }
+                self.settings = next;
+                self.step = Some(Step::Activated);
+            }
+            Step::Activated => {
+                self.world.flushing = None;
+                self.requested = None;
+                self.changes += 1;
+            }
+        }
     }
 
     /// The same rules with the guard, until no frame is under way that no slot records.
