@@ -139,7 +139,7 @@ fn settings_change_or_are_refused_with_the_reason() {
     let live = Steering::live(receiver, &arguments).unwrap();
     for (settings, part) in [
         ("cpus=0-1", "CPU 1 has no worker; CPUs with workers: 0. "),
-        ("rule=udp -> 1", "start again with --standby 1"),
+        ("rule=udp -> 1", "start again with --standby 1-1"),
         ("policy=none, rps-map=0=0-0", "policies 'none' and 'bound' use none"),
         ("max-backlog=1001", "here it can be 1 to 1000; start again with a larger --max-backlog"),
         ("queue-size=512", "in rxsteer live it is max-backlog"),
@@ -164,7 +164,7 @@ fn settings_change_or_are_refused_with_the_reason() {
     assert_eq!((&now["flow_cnt"], &now["flow_limit"]), (&8192.into(), &64.into()));
     assert_eq!(now["rules"][1]["rule"], "tcp → pass");
     let report = live.stop().unwrap().0;
-    let last = (&report["policy"], &report["settings"]["steered_to"]);
+    let last = (&report["policy"], &report["settings"]["cpus"]);
     assert_eq!(last, (&"rfs".into(), &"0-1".into()), "{report}");
 }
 

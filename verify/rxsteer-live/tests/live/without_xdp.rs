@@ -59,7 +59,7 @@ fn of_cpu(namespace: &Namespace, interface: &str, cpu: usize) -> (u64, u64) {
 /// Sends all packets to a CPU, and waits until it took so many; returns how often another CPU woke it.
 fn moved_to(namespace: &Namespace, interface: &str, cpu: usize) -> u64 {
     let before = of_cpu(namespace, interface, cpu);
-    let list = cpu.to_string();
+    let list = format!("{cpu}-{cpu}");
     let text = ends(namespace, &[0], &["host", "apply", interface, "--cpus", &list, "--yes"]);
     assert!(text.contains(&format!("RPS of RX queue 0: cpu {cpu}")), "{text}");
     let file = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");

@@ -34,7 +34,9 @@ fn frames_are_in_order_and_conserved_under_all_policies() {
         let testbed = quiet_hosts(LinkOptions::default());
         let arguments = ["in0", "--io", "xdp", "--policy", policy, "--cpus", "0-1"];
         let live = Steering::live(testbed.receiver(), &arguments).unwrap();
-        let traffic = Traffic { flows: 40, train: 3, random: true, ..Traffic::default() };
+        // On a busy machine the receiving thread may run late.
+        let pace = Duration::from_micros(5);
+        let traffic = Traffic { flows: 40, train: 3, random: true, pace, ..Traffic::default() };
         let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
         source.send(testbed.sender(), 0, frames).unwrap();
         let (report, _) = live.stop().unwrap();
