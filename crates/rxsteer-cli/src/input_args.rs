@@ -26,7 +26,7 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(3600);
 pub(crate) fn parse_sample(text: &str) -> Result<Duration, String> {
     let time = parse_interval(text)?;
     if time.is_zero() || time > LONGEST_SAMPLE {
-        return Err("it takes more than 0 and at most an hour, e.g. 1s".to_owned());
+        return Err("the duration must be more than 0 and at most an hour, e.g. 1s".to_owned());
     }
     Ok(time)
 }

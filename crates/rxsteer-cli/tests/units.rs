@@ -155,8 +155,8 @@ fn file_is_checked_for_this_host() {
         report
     };
     for (text, part) in [
-        ("cpus = '0,4000'", "cpus: this host has no CPU 4000"),
-        ("policy = 'bound:0=4000'", "policy: this host has no CPU 4000"),
+        ("cpus = '0,900'", "cpus: this host has no CPU 900"),
+        ("policy = 'bound:0=900'", "policy: this host has no CPU 900"),
         ("policy = 'bound:lo:7=0'", "there is no RX queue 7: lo has 1 RX queue"),
     ] {
         let report = check(text, &[]);
@@ -167,9 +167,15 @@ fn file_is_checked_for_this_host() {
     let report = check("policy = 'rps'\nrps-map = { nosuch0 = '0' }", &[]);
     let note = report["notes"][0].as_str().unwrap();
     assert!(report["ok"] == true && note.contains("there is no interface nosuch0"), "{report}");
-    // This is wrong on every host.
-    let report = check("no-flow-stats = true\nflows = 'f.csv'", &["--any-host"]);
-    assert!(report["error"].as_str().unwrap().contains("--no-flow-stats"), "{report}");
+    // These are wrong on every host.
+    for (text, part) in [
+        ("no-flow-stats = true\nflows = 'f.csv'", "--no-flow-stats"),
+        ("cpus = '0,4000'", "CPU 4000 can't be steered to"),
+        ("policy = 'rps+balance'\nrps-map = { 1 = '0' }", "rps-map"),
+    ] {
+        let report = check(text, &["--any-host"]);
+        assert!(report["error"].as_str().unwrap_or_default().contains(part), "{text}: {report}");
+    }
 }
 
 #[test]

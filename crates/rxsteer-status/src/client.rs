@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// An instance answers at once, or within five seconds to a change. A client that closes its connection withdraws its
-/// change.
+/// An instance answers at once, or within five seconds to a change. A client of `rxsteer run` that closes its
+/// connection withdraws its change.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 /// The timeout for each instance when all instances are queried.
 const SHORT: Duration = Duration::from_secs(1);
@@ -36,8 +36,8 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
     stream.set_write_timeout(Some(timeout))?;
     let silent = || match request {
         Request::Set { .. } => format!(
-            "the instance at {shown} does not answer; the change is withdrawn: when the instance goes on it does not \
-             make it, unless it has just begun to (rxsteer status says which settings hold)"
+            "the instance at {shown} does not answer. When it goes on, rxsteer run does not make the change, unless it \
+             has just begun to; rxsteer live makes it. rxsteer status says which settings hold"
         ),
         _ => format!("the instance at {shown} does not answer"),
     };

@@ -108,7 +108,7 @@ pub(crate) struct LiveArgs {
     /// CPUs that get a worker too, so that rxsteer set can name them later
     ///
     /// CPUs of --cpus, --rx-cpus, maps and rules have one. An idle worker takes the memory of its backlogs, and an output of
-    /// --out. LIST is like 0-3,8.
+    /// --out. A list like 0-3,8, or a count like 4; CPU 4 alone is 4-4.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, help_heading = "Processing")]
     pub(crate) standby: Option<CpuChoice>,
 

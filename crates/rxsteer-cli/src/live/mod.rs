@@ -89,7 +89,6 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         format!("{why}. Start again with one TX queue (ethtool -L IFACE combined 1) or by AF_XDP (--io xdp)")
     });
     let stop = AtomicBool::new(false);
-    let cpus = config.workers();
     let work = |cpu| Work {
         per_packet: Duration::from_nanos(u64::from(args.workers.work_ns)),
         stop: end.clone(),
@@ -142,7 +141,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         report,
         issues: issues(&mut sources, false),
         policy: config.policy.to_string(),
-        cpus,
+        cpus: config.cpus.clone(),
         hash: if args.nic_hash { "nic" } else { steer.hash().name() },
         hash_seed: hash_seed.filter(|_| !args.nic_hash),
         is_a_draw: false,

@@ -281,10 +281,10 @@ pub(crate) struct StatusArgs {
     Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (again and again; those given \
     replace all there were) or rps-map=none, rule=MATCH->ACTION (likewise) or rule=none, else=hash|local, rfs-cpus=LIST|all, \
     flow-limit=on|off|BUCKETS; in rxsteer run also queue-size=FRAMES, threads=fifo:N|nice:N|other, shadow=on|off; in \
-    rxsteer live also max-backlog=PACKETS (up to that of its start), flow-cnt=COUNT, sock-flow-entries=COUNT, and CPUs that \
-    have a worker (live --standby).\n\n\
-    Exit status: 0 changed; 1 the change is still pending; 2 refused, or withdrawn because it took longer than five \
-    seconds: nothing has changed.")]
+    rxsteer live also max-backlog=PACKETS (up to its value at the start), flow-cnt=COUNT, sock-flow-entries=COUNT. There, CPUs \
+    need a worker (live --standby).\n\n\
+    Exit status: 0 changed; 1 the change is still pending; 2 refused, or (rxsteer run) withdrawn because it took longer than \
+    five seconds: nothing has changed.")]
 pub(crate) struct SetArgs {
     /// Settings; if several instances run, first an interface of the one that is meant
     #[arg(value_name = "IFACE|SETTING=VALUE", required = true,

@@ -3,11 +3,24 @@
 
 use super::args::RunSettings;
 use super::attach::{host_cpus, rx_queues, starves};
+use super::change::HostCpus;
 use super::queue_names::{self, There};
 use super::reload::{Defaults, settings};
 use crate::output::error_text;
 use rxsteer_host::{Host, Link, default_cpus, default_policy, links};
-use rxsteer_user::core::ThreadClass;
+use rxsteer_user::core::{CpuId, CpuSet, Policy, ThreadClass};
+
+/// Checks what is wrong on every host, whatever CPUs and interfaces it has.
+pub(crate) fn on_any_host(asked: &RunSettings) -> Result<(), String> {
+    let all = CpuSet::new((0..=u16::MAX).filter_map(CpuId::new)).ok_or("there are no CPUs")?;
+    let cpus = HostCpus { possible: all.clone(), online: all.clone() };
+    let defaults = Defaults {
+        policy: Policy::Rps,
+        cpus: CpuSet::new(CpuId::new(0)),
+        threads: ThreadClass::DEFAULT,
+    };
+    settings(&asked.live, &defaults, &cpus)?.check(&all).map_err(|why| why.to_string())
+}
 
 /// What is worth knowing and depends on the interfaces that are steered; or why the settings are refused here.
 pub(crate) fn on_this_host(asked: &RunSettings) -> Result<Vec<String>, String> {

@@ -208,7 +208,8 @@ impl Answers {
             let workers = workers.map_or_else(|| "none".to_owned(), |cpus| cpus.to_string());
             return Err(format!(
                 "CPU {without} has no worker; CPUs with workers: {workers}. Workers begin at the start: leave it out, or \
-                 start again with --standby {without}"
+                 start again with --standby {}",
+                without.as_option()
             ));
         }
         control.change(&change).map_err(|why| match why {

@@ -91,6 +91,7 @@ fn texts(item: &Item<'_>) -> Read<(Vec<Text>, Vec<Origin>)> {
                 }
             }
             // Several rules.
+            Value::List(items) if items.is_empty() => add(name, "none".to_owned(), node.origin),
             Value::List(items) => {
                 for (index, node) in items.iter().enumerate() {
                     add(name, item.entry(&index.to_string(), node).scalar()?, node.origin);

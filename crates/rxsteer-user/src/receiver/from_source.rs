@@ -95,6 +95,9 @@ impl Receiver {
             if fill == Fill::End || request.is_set() || self.is_short_of_memory(stop) {
                 return;
             }
+            if ahead.is_empty() {
+                self.change_while_idle();
+            }
             idle.after(!ahead.is_empty());
         }
     }
