@@ -135,6 +135,8 @@ mod running {
         };
         // New threads get their class later, too; with --threads other there is none to set.
         privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;
+        // What is reported as steered is steered from now on.
+        instance.path.tick_until_done()?;
         let mut out = events_to.begin()?;
         let steered = instance.interfaces.iter().map(|known| instance.steering(&known.name));
         let mut happened: Vec<_> = steered.collect();
