@@ -6,8 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Prints that a test is skipped, and why.
 pub fn skipped(test: &str, reason: &str) {
-    // eprintln! does not work here, since the test runner captures its output.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
+    // eprintln! does not work here, since the test runner captures its output. One write, so that lines of other tests stand
+    // before or after it.
+    let line = format!("SKIPPED {test}: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Which of root and `programs` is missing, if any is.
