@@ -102,8 +102,10 @@ impl Running {
 /// The bytes that wait in the socket of a port of 127.0.0.1, if there is one.
 fn waiting(port: u16) -> Option<u64> {
     let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
-    let line = sockets.lines().find(|line| line.contains(&format!(" 0100007F:{port:04X} ")))?;
-    let queues = line.split_whitespace().nth(4)?;
+    // The sender's socket has the port as its peer's.
+    let local = format!("0100007F:{port:04X}");
+    let is_it = |line: &&str| line.split_whitespace().nth(1) == Some(&*local);
+    let queues = sockets.lines().find(is_it)?.split_whitespace().nth(4)?;
     u64::from_str_radix(queues.split_once(':')?.1, 16).ok()
 }
 
