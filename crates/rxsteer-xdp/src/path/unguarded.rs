@@ -212,13 +212,11 @@ impl Path {
             self.lose_slots();
             return Ok(());
         }
-        match self.activate(&self.settings.clone(), true) {
-            Ok(true) => {}
+        let activated = self.activate(&self.settings.clone(), true);
+        if !matches!(activated, Ok(true)) {
             // That slots were unset must not be forgotten.
-            Ok(false) | Err(_) => {
-                self.lose_slots();
-                return Ok(());
-            }
+            self.lose_slots();
+            return activated.map(|_| ());
         }
         self.unguarded = Unguarded { holds: true, ..Unguarded::default() };
         self.switches = None;
