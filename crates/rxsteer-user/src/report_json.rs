@@ -42,6 +42,8 @@ impl<H> Report<H> {
         put("delay_p50_ns", quantile(&delay, 0.5));
         put("delay_p99_ns", quantile(&delay, 0.99));
         put("cpus", self.per_cpu.iter().map(per_cpu).collect());
+        // Until 0.4, for programs that read the names of 0.2.
+        put("per_cpu", self.per_cpu.iter().map(per_cpu_as_in_0_2).collect());
         object
     }
 
@@ -89,6 +91,17 @@ pub fn drops_to_json(drops: &Drops) -> Value {
 /// A quantile in nanoseconds; null without a packet.
 fn quantile(delays: &Histogram<u64>, quantile: f64) -> Value {
     if delays.is_empty() { Value::Null } else { json!(delays.value_at_quantile(quantile)) }
+}
+
+/// As [`per_cpu`], where `packets` were those delivered, and `dropped` a number.
+fn per_cpu_as_in_0_2(cpu: &CpuReport) -> Value {
+    let mut object = per_cpu(cpu);
+    object["packets"] = object["delivered"].take();
+    object["dropped"] = json!(cpu.drops.total());
+    if let Some(object) = object.as_object_mut() {
+        object.remove("delivered");
+    }
+    object
 }
 
 fn per_cpu(cpu: &CpuReport) -> Value {
