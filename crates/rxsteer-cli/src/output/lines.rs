@@ -4,6 +4,7 @@
 use comfy_table::{ColumnConstraint, Table};
 use std::fmt::Write;
 use std::io::IsTerminal;
+use textwrap::{Options, WordSeparator, WordSplitter};
 
 /// How many columns a line on the terminal has; `None` where standard output is none.
 pub(crate) fn room_on_terminal() -> Option<usize> {
@@ -39,27 +40,17 @@ pub(crate) fn paragraphs(text: &str) -> String {
 
 fn folded(text: &mut String, name: &str, indent: usize, what: &str, width: usize) {
     let indent = if name.is_empty() { indent } else { indent.max(name.chars().count() + 1) };
-    let mut line = format!("{name:<indent$}");
-    let mut used = indent;
-    if used + what.chars().count() <= width {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{}", format!("{line}{what}").trim_end());
-        return;
-    }
-    for word in what.split_whitespace() {
-        let length = word.chars().count();
-        if used > indent && used + 1 + length > width {
-            let _ = writeln!(text, "{}", line.trim_end());
-            (line, used) = (" ".repeat(indent), indent);
-        }
-        if used > indent {
-            line.push(' ');
-            used += 1;
-        }
-        line.push_str(word);
-        used += length;
-    }
-    let _ = writeln!(text, "{}", line.trim_end());
+    let (first, next) = (format!("{name:<indent$}"), " ".repeat(indent));
+    let options = Options::new(width)
+        .initial_indent(&first)
+        .subsequent_indent(&next)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    // Without a word there is no line that would have the name.
+    let lines = if what.is_empty() { first.clone() } else { textwrap::fill(what, options) };
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{}", lines.trim_end());
 }
 
 /// The table without columns, as far as its lines are wider than the terminal: first the columns of the first group of `least`,
