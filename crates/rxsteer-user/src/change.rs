@@ -7,7 +7,7 @@
 use crate::{memory, sys};
 use rxsteer_core::{
     ConfigError, CpuId, CpuSet, Fallback, FlowHash, Move, PacketRule, Plan, Policy, QueueName,
-    SockFlowTable,
+    SockFlowTable, SteerConfig,
 };
 use rxsteer_ring::{Published, Seen};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -147,8 +147,10 @@ impl Switch {
             replace(&mut config.flow_cnt, change.flow_cnt.map(Some).as_ref());
             replace(&mut config.flow_limit, change.flow_limit.as_ref());
             config.check()?;
-            let bytes = config.table_memory(now.plan.producers());
-            if !memory::is_left(bytes + memory::RESERVE) {
+            let bytes_of = |config: &SteerConfig| config.table_memory(now.plan.producers());
+            let bytes = bytes_of(&config);
+            // Tables that stay as they are take no memory.
+            if bytes != bytes_of(now.plan.config()) && !memory::is_left(bytes + memory::RESERVE) {
                 return Err(ChangeError::Memory(bytes));
             }
             let plan = Arc::new(now.plan.next(&config)?);
