@@ -75,9 +75,18 @@ pub(super) struct Device {
 pub(super) struct Arriving {
     pub(super) number: usize,
     may_be_partial: bool,
+    /// Whether it does not wait for a change that was requested and has not begun.
+    is_before_change: bool,
     /// `None` until the table of interfaces names it: frames pass as if no program were attached. Then they go through
     /// the ring of the receiving CPU until this is over.
     pub(super) passing: Option<Passing>,
+}
+
+impl Arriving {
+    /// Whether a change that has not begun waits for it.
+    pub(super) fn is_first(&self) -> bool {
+        self.is_before_change || self.passing.is_some()
+    }
 }
 
 /// An interface that was detached. Until the grace period is over, programs may use its entry and its tables.
@@ -191,7 +200,10 @@ impl Path {
         self.devices[number] = Some(Device { ifindex, name, first_table, queues, link });
         // In generic mode a frame is already a socket buffer, which keeps the mark.
         let may_be_partial = may_be_partial && mode == Mode::Native;
-        self.arriving.push(Arriving { number, may_be_partial, passing: None });
+        // One that comes after a change was requested waits for the change: it would otherwise never begin where
+        // interfaces arrive without a pause.
+        let is_before_change = self.requested.is_none() && self.change.is_none();
+        self.arriving.push(Arriving { number, may_be_partial, is_before_change, passing: None });
         // The next tick meets the same error.
         let _ = self.go_on_arriving();
         self.publish();
@@ -212,6 +224,12 @@ impl Path {
         if self.change.is_some() {
             return Ok(false);
         }
+        if self.requested.is_none() {
+            self.arriving_before_change();
+        }
+        if !self.arriving.iter().any(Arriving::is_first) {
+            return Ok(false);
+        }
         // While an interface flushes, its frames go through other rings. All frames are guarded until those rings have
         // drained.
         let are_guarded = self.guard_again()?;
@@ -219,7 +237,7 @@ impl Path {
             return Ok(false);
         }
         for at in 0..self.arriving.len() {
-            if self.arriving[at].passing.is_none() {
+            if self.arriving[at].passing.is_none() && self.arriving[at].is_before_change {
                 self.arriving[at].passing = Some(self.begin_to_steer(at));
             }
         }
@@ -241,6 +259,11 @@ impl Path {
             self.looks.all = Look::default();
         }
         result.map(|()| self.arriving.is_empty())
+    }
+
+    /// Lets all interfaces that wait go before the next change: so none waits for more than one.
+    pub(super) fn arriving_before_change(&mut self) {
+        self.arriving.iter_mut().for_each(|arriving| arriving.is_before_change = true);
     }
 
     /// Names an interface in the table of interfaces: from now on its frames are ours. Returns how long they flush.

@@ -55,7 +55,9 @@ impl Path {
             return Ok(false);
         }
         let Some(requested) = self.requested.clone() else { return Ok(true) };
-        Ok(self.begin_change(&requested)? && self.end_change()?)
+        // A change that fails may fail again and again.
+        let begun = self.begin_change(&requested).inspect_err(|_| self.arriving_before_change())?;
+        Ok(begun && self.end_change()?)
     }
 
     /// Lets the change under way lead to the requested settings, if nothing that was done for it is wrong for these. So a
@@ -80,7 +82,7 @@ impl Path {
     /// Begins the change, unless something has to be delivered or done first; returns whether it began.
     fn begin_change(&mut self, settings: &Settings) -> Result<bool, LoadError> {
         // The frames of an interface that arrives go through other rings for a while.
-        if !self.arriving.is_empty() {
+        if self.arriving.iter().any(Arriving::is_first) {
             return Ok(false);
         }
         self.attach_tracepoints(settings)?;
@@ -113,6 +115,9 @@ impl Path {
 
     /// Continues the change under way; returns whether none is left.
     pub(super) fn end_change(&mut self) -> io::Result<bool> {
+        if self.change.is_none() {
+            return Ok(true);
+        }
         while let Some(change) = &mut self.change {
             match change {
                 Change::Begun(settings, passing) => {
@@ -149,6 +154,7 @@ impl Path {
                 }
             }
         }
+        self.arriving_before_change();
         Ok(true)
     }
 

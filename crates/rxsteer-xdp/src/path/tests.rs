@@ -144,6 +144,29 @@ fn interface_that_is_attached_during_a_change_waits_for_it() {
     });
 }
 
+/// Neither waits for ever where the other comes again and again.
+#[test]
+fn interfaces_and_changes_take_turns() {
+    during_a_change("path::interfaces_and_changes_take_turns", |mut path| {
+        path.tick_until_done().unwrap();
+        let is_steered = |path: &mut Path| path.bss().steer_devices[1].ifindex == 1;
+        let sparse = settings(Policy::Sparse(Slots::of(4)));
+        path.apply(&sparse).unwrap();
+        path.attach(1, "lo", 1, false).unwrap();
+        while path.settings() != &sparse {
+            assert!(!is_steered(&mut path), "the change was requested before");
+            path.graces.until_all_are_over();
+            path.tick().unwrap();
+        }
+        path.apply(&settings(Policy::Rps)).unwrap();
+        while path.settings() == &sparse {
+            path.graces.until_all_are_over();
+            path.tick().unwrap();
+        }
+        assert!(is_steered(&mut path), "the interface came before the second change");
+    });
+}
+
 #[test]
 fn rename_during_a_change_does_not_undo_it() {
     during_a_change("path::rename_during_a_change_does_not_undo_it", |mut path| {
