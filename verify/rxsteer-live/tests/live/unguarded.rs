@@ -175,7 +175,7 @@ fn busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
         // Its ring is empty only between two calls.
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 4_000_000, &stop));
         let ends = Ends(&stop);
-        for _ in 0..slice(20, 200) {
+        for _ in 0..slice(5, 200) {
             let before = sleeps();
             set(&socket, "policy=sparse cpus=1-1");
             set(&socket, "policy=rps cpus=1-1");
