@@ -4,20 +4,29 @@
 use crate::finished::Run;
 use crate::steer_args::SteerSettings;
 use rxsteer_user::core::limits::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
-use rxsteer_user::core::{Fallback, Policy, SteerConfig};
+use rxsteer_user::core::{Fallback, PacketRule, Policy, SteerConfig};
 use rxsteer_user::{PipelineConfig, Speed};
 use std::fmt::Write;
 
-/// Every policy that holds in a run, by itself or after a change.
-fn policies<'a>(policy: &'a Policy, config: &'a PipelineConfig) -> Vec<&'a Policy> {
-    let changed = config.changes.iter().filter_map(|(_, change)| change.policy.as_ref());
-    std::iter::once(policy).chain(changed).collect()
+/// The policy, and those of the rules before it.
+pub(crate) fn with_rules(policy: &Policy, rules: &[PacketRule]) -> Vec<Policy> {
+    let own = rules.iter().filter_map(|rule| rule.action.policy());
+    std::iter::once(policy.clone()).chain(own.map(|own| own.beside(policy))).collect()
+}
+
+/// Every policy that holds in a run, that of a rule too, at the start or after a change.
+pub(crate) fn policies(config: &PipelineConfig) -> Vec<Policy> {
+    let changes = || config.changes.iter().map(|(_, change)| change);
+    let changed = changes().filter_map(|change| change.policy.as_ref());
+    let new = changes().flat_map(|change| change.packet_rules.iter().flatten());
+    let rules: Vec<PacketRule> = config.packet_rules.iter().chain(new).cloned().collect();
+    changed.chain([&config.policy]).flat_map(|policy| with_rules(policy, &rules)).collect()
 }
 
 /// Settings that change nothing, each with the reason.
 pub(crate) fn without_effect(
     steer: &SteerSettings,
-    policies: &[&Policy],
+    policies: &[Policy],
     changes: bool,
 ) -> Vec<String> {
     let any = |used: fn(&Policy) -> bool| policies.iter().any(|policy| used(policy));
@@ -66,7 +75,7 @@ pub(crate) fn before(
     config: &PipelineConfig,
     has_apps: bool,
 ) -> Vec<String> {
-    let policies = policies(&config.policy, config);
+    let policies = policies(config);
     let mut notes = without_effect(steer, &policies, !config.changes.is_empty());
     if !has_apps && let Some(decides) = without_apps(&policies, config.fallback) {
         notes.push(format!("{decides}; name their CPUs with --app-cpus"));
@@ -76,12 +85,12 @@ pub(crate) fn before(
 
 /// What to say before a run in which no applications can be played.
 pub(crate) fn is_not_disclosed(config: &PipelineConfig) -> Option<String> {
-    let decides = without_apps(&policies(&config.policy, config), config.fallback)?;
+    let decides = without_apps(&policies(config), config.fallback)?;
     Some(format!("{decides}; rxsteer replay plays applications, with --app-cpus"))
 }
 
 /// How a policy that follows applications decides where there are none.
-fn without_apps(policies: &[&Policy], fallback: Fallback) -> Option<String> {
+fn without_apps(policies: &[Policy], fallback: Fallback) -> Option<String> {
     let policy = policies.iter().find(|policy| policy.is_rfs())?;
     let below = match (policy.slots(), policy.balance(), fallback) {
         (Some(_), None, _) => "sparse",
@@ -97,8 +106,7 @@ fn without_apps(policies: &[&Policy], fallback: Fallback) -> Option<String> {
 pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<String> {
     let mut notes = Vec::new();
     let counts = &run.report.steering;
-    let policies = policies(&config.policy, config);
-    if !policies.iter().any(|policy| policy.remembers_flows()) {
+    if !policies(config).iter().any(Policy::remembers_flows) {
         return notes;
     }
     let flows = run.report.steered_flows;

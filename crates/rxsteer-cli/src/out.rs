@@ -1,5 +1,6 @@
 //! `--out`: packets go on to other programs, by an output for each CPU.
 
+use crate::advice::policies;
 use crate::input::refuse_input;
 use crate::output;
 use crate::words::suggestion;
@@ -7,6 +8,7 @@ use clap::{Args, ValueHint};
 use rxsteer_settings::words;
 use rxsteer_status::figures::grouped;
 use rxsteer_user::PipelineConfig;
+use rxsteer_user::core::Policy;
 use rxsteer_user::printable;
 use rxsteer_user::sink::{SinkDrop, SinkKind, SinkReport, SinkSpec, SinkSpecError, Sinks};
 use serde_json::{Value, json};
@@ -52,7 +54,7 @@ impl OutArgs {
         for file in spec.files(workers.iter()) {
             refuse_input(&file, "--out", inputs.clone())?;
         }
-        if config.policy.remembers_flows() || !config.changes.is_empty() {
+        if policies(config).iter().any(Policy::remembers_flows) || !config.changes.is_empty() {
             output::note(
                 "rxsteer: here a flow can move to another CPU, and goes on in that CPU's output; a program that follows \
                  connections then sees a part of them. --policy rps keeps each flow in one output.",

@@ -4,7 +4,7 @@ pub(crate) mod args;
 pub(crate) mod seeds;
 
 use crate::Outcome;
-use crate::advice;
+use crate::advice::{self, policies};
 use crate::change_spec::PlannedChange;
 use crate::events_out::EventsTo;
 use crate::finished::Run;
@@ -22,7 +22,7 @@ use args::{OnFullChoice, ReplayArgs};
 use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::Command;
 use rxsteer_status::userspace::Watched;
-use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES};
+use rxsteer_user::core::{CpuId, CpuSet, DropReason, MAX_RX_QUEUES, Policy};
 use rxsteer_user::sink::Sink;
 use rxsteer_user::source::Source;
 use rxsteer_user::source::capture::RxQueues;
@@ -92,7 +92,8 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         hash: steer.hash().name(),
         hash_seed,
         is_a_draw: hash_seed.is_some() && steer.flows.hash_seed.is_none() && by_hash(&config),
-        repeatable: !config.policy.remembers_flows() && config.changes.is_empty(),
+        repeatable: !policies(&config).iter().any(Policy::remembers_flows)
+            && config.changes.is_empty(),
         settings: settings(args, &config),
         skipped: skipped(&sources),
         max_backlog: config.max_backlog,
@@ -206,8 +207,7 @@ fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -
 
 /// Whether the flow hash picks CPUs, now or after a change.
 pub(crate) fn by_hash(config: &PipelineConfig) -> bool {
-    let changed = config.changes.iter().filter_map(|(_, change)| change.policy.as_ref());
-    changed.chain([&config.policy]).any(|policy| policy.has_maps() || policy.balance().is_some())
+    policies(config).iter().any(|policy| policy.has_maps() || policy.balance().is_some())
 }
 
 /// The configuration that the arguments describe.

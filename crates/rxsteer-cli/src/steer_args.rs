@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 use rxsteer_settings::words;
 use rxsteer_settings::{Options, Rules, Steering, Tables, switch};
 use rxsteer_user::PipelineConfig;
-use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, PacketRule, Policy};
+use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, Mechanisms, PacketRule, Policy};
 use rxsteer_user::packet::{DissectOptions, TunnelKinds};
 use std::path::PathBuf;
 
@@ -138,7 +138,8 @@ impl SteerArgs {
         let mut settings = settings_file::settings(options, self.config.as_deref())?;
         // Maps that the policy has no use for are left in the file, and so is a secret that the hash of the
         // command line has no use for.
-        if !options.has("rps-map") && !settings.policy().has_maps() {
+        let rules = settings.rules.rules().unwrap_or_default();
+        if !options.has("rps-map") && !Mechanisms::of(&settings.policy(), &rules).maps {
             settings.steering.rps_map = None;
         }
         let is_symmetric = settings.hash() == HashChoice::Symmetric;

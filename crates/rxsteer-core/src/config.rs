@@ -7,6 +7,7 @@ use crate::limits::{
     MAX_LOOPS, MAX_RX_QUEUES, MAX_SOCK_FLOW_ENTRIES,
 };
 use crate::matching::{InterfaceName, MAX_RULES, PacketRule, Term};
+use crate::mechanisms::Mechanisms;
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
 use crate::slot::SlotOrder;
@@ -106,7 +107,7 @@ impl fmt::Display for ConfigError {
             ),
             Self::MapsNeedRps => f.write_str(
                 "CPU maps per RX queue are given, but the policies 'none' and 'bound' use none, and those with \
-                 'balance' have one map for all queues; choose another or leave the maps out",
+                 'balance' have one map for all queues; choose another, give a rule a policy, or leave the maps out",
             ),
             Self::MappedTwice(name) => write!(f, "RX queue {name} has two CPU maps"),
             Self::NoInterfaces(setting, name) => write!(
@@ -196,7 +197,7 @@ impl SteerConfig {
                 self.check_queue("bound", name)?;
             }
         }
-        let Slots { loops, after } = self.policy.slots().unwrap_or_default();
+        let Slots { loops, after } = self.mechanisms().slots.unwrap_or_default();
         if !(1..=MAX_LOOPS).contains(&loops) {
             return Err(ConfigError::Loops(loops));
         }
@@ -228,7 +229,7 @@ impl SteerConfig {
     }
 
     fn check_maps(&self) -> Result<(), ConfigError> {
-        if !self.rps_maps.is_empty() && !self.policy.has_maps() {
+        if !self.rps_maps.is_empty() && !self.mechanisms().maps {
             return Err(ConfigError::MapsNeedRps);
         }
         for (name, _) in &self.rps_maps {
@@ -268,13 +269,19 @@ impl SteerConfig {
             let row = u64::from(balance.buckets) + self.possible().highest().index() as u64 + 1;
             12 * row * u64::from(producers)
         });
-        let counts = self.policy.slots().is_some_and(|slots| slots.after > 1);
+        let counts = self.mechanisms().slots.is_some_and(|slots| slots.after > 1);
         let candidates = if counts { Candidates::MEMORY * u64::from(producers) } else { 0 };
         4 * u64::from(self.sock_flow_entries.next_power_of_two())
             + flows
             + counters
             + candidates
             + buckets * u64::from(producers)
+    }
+
+    /// The mechanisms that the policy and the rules before it use.
+    #[must_use]
+    pub fn mechanisms(&self) -> Mechanisms {
+        Mechanisms::of(&self.policy, &self.packet_rules)
     }
 
     /// Whether the CPUs of flows are remembered: by the policy, or since packets of a flow may match different rules.

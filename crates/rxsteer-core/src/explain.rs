@@ -2,11 +2,12 @@
 //! tables and rules as `decide`, and changes nothing.
 
 use crate::backlogs::{Arrival, Backlogs};
+use crate::chooser::{Chooser, Rule};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
-use crate::maps::{Map, Maps};
+use crate::maps::{Map, Maps, by_hash};
+use crate::matching::RulePolicy;
 use crate::order::{DevFlow, allowed};
-use crate::plan::Rule;
 use crate::policy::Fallback;
 use crate::sparse::SlotId;
 use crate::steer::Steering;
@@ -23,6 +24,8 @@ pub struct Explanation {
     pub device: u16,
     /// The entry of the sock flow table, under `rfs`.
     pub desired: Option<Desired>,
+    /// The policy of the rule before the policy that matches the packet, if that has one; and the index of the rule, from 0.
+    pub own_policy: Option<(usize, RulePolicy)>,
     /// The rule that chose `target`.
     pub reason: Reason,
     /// The CPU that the rules choose, before the order guard.
@@ -166,14 +169,15 @@ impl Steering {
     ) -> Explanation {
         let plan = self.plan();
         let rules = &plan.rules;
-        let desired = rules.rfs.then(|| self.desired_of(packet));
+        let chooser = rules.chooser(packet);
+        let desired = chooser.rfs.then(|| self.desired_of(packet));
+        let rule = usize::from(packet.rule).saturating_sub(1);
+        let matching = plan.config.packet_rules.get(rule).filter(|_| packet.rule != 0);
         let matched = rules.matched_target(packet);
         let (target, reason) = match (matched, rules.desired_target(&plan.socks, packet)) {
-            (Some(target), _) => {
-                (target, Reason::Matched { rule: usize::from(packet.rule).saturating_sub(1) })
-            }
-            (None, Some(target)) if rules.rfs => (target, Reason::Rfs),
-            _ => self.placed(packet, backlogs.producer()),
+            (Some(target), _) => (target, Reason::Matched { rule }),
+            (None, Some(target)) if chooser.rfs => (target, Reason::Rfs),
+            _ => self.placed(chooser, packet, backlogs.producer()),
         };
         let flow = slot.map(|(index, entries, flow)| FlowSlot {
             index,
@@ -187,6 +191,7 @@ impl Steering {
             rx_queue: packet.rx_queue,
             device: rules.asking(packet, 0).device,
             desired,
+            own_policy: matching.and_then(|of| Some((rule, of.action.policy()?))),
             reason,
             target: target.cpu,
             flow,
@@ -210,11 +215,11 @@ impl Steering {
     }
 
     /// The CPU and the reason for a flow without a desired CPU.
-    fn placed(&self, packet: &Arrival, producer: u16) -> (Target, Reason) {
+    fn placed(&self, chooser: &Chooser, packet: &Arrival, producer: u16) -> (Target, Reason) {
         let rules = &self.plan().rules;
         let local = |reason| (rules.local(packet), reason);
-        match &rules.rule {
-            Rule::None if rules.rfs => {
+        match &chooser.rule {
+            Rule::None if chooser.rfs => {
                 self.unsteered(packet).unwrap_or_else(|| local(Reason::Stays { no_slot: None }))
             }
             Rule::None => local(Reason::PolicyNone),
@@ -222,7 +227,7 @@ impl Steering {
                 Some(_) => (rules.bound(bindings, packet), Reason::Bound),
                 None => local(Reason::NotBound),
             },
-            Rule::Rps(maps) => self.by_map(packet, maps, |_| None),
+            Rule::Rps(maps) => self.by_map(packet, maps, Fallback::Hash, |_| None),
             Rule::Sparse(maps, in_slots) => {
                 let sparse = &self.plan().sparse;
                 let asking = rules.asking(packet, producer);
@@ -234,7 +239,7 @@ impl Steering {
                     let target = Target { cpu: slot.cpu, by: TargetRule::Slot };
                     return (target, Reason::Slot { slot, held });
                 }
-                self.by_map(packet, maps, |_| {
+                self.by_map(packet, maps, rules.fallback(), |_| {
                     let active = sparse.is_hash_active(&asking);
                     let refused = if active { NoSlot::HashActive } else { NoSlot::AllTaken };
                     Some(not_admitted.unwrap_or(refused))
@@ -258,6 +263,7 @@ impl Steering {
         &self,
         packet: &Arrival,
         maps: &Maps,
+        fallback: Fallback,
         no_slot: impl Fn(&Map) -> Option<NoSlot>,
     ) -> (Target, Reason) {
         let rules = &self.plan().rules;
@@ -267,10 +273,10 @@ impl Steering {
                 return unsteered.unwrap_or((rules.local(packet), Reason::NoSuchQueue));
             }
         };
-        let target = rules.fall_back(packet, map);
-        if rules.fallback() == Fallback::Local {
-            return (target, Reason::Stays { no_slot: no_slot(map) });
+        if fallback == Fallback::Local {
+            return (rules.local(packet), Reason::Stays { no_slot: no_slot(map) });
         }
+        let target = by_hash(packet)(map);
         let index = map.rps.index(packet.hash);
         if maps.counts.is_some() {
             let buckets = map.rps.len();

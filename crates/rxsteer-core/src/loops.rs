@@ -3,12 +3,13 @@
 //! ([`place`]).
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
+use crate::chooser::InSlots;
 use crate::counters::SteerCounts;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
 use crate::maps::{Map, Maps};
 use crate::order::{FlowTables, UNSTEERED, allowed};
-use crate::plan::{InSlots, Rules};
+use crate::plan::Rules;
 use crate::rfs::SockFlowTable;
 use crate::sparse::SparseTable;
 use crate::target::{Target, TargetRule};

@@ -2,19 +2,18 @@
 //! run time creates a new [`Plan`] from the last one ([`Plan::next`]). The new plan keeps the tables whose sizes
 //! do not change. The old plan stays alive while a producer still decides by it.
 
-use crate::admission::{Candidates, Slots};
+use crate::admission::Candidates;
 use crate::backlogs::Arrival;
 use crate::balance::{Buckets, Counted};
 use crate::balancer::Move;
 use crate::bound::Bindings;
+use crate::chooser::{Chooser, InSlots, Rule, Tables};
 use crate::config::{ConfigError, SteerConfig};
 use crate::cpu::{CpuId, CpuSet};
-use crate::explain::NoSlot;
 use crate::flow::FlowHash;
-use crate::maps::{Map, Maps, by_hash};
-use crate::matching::{Matcher, PacketRule, Targets};
-use crate::policy::{Fallback, Policy};
-use crate::queue_name::QueueName;
+use crate::maps::{Map, Maps};
+use crate::matching::{Matcher, PacketRule, RulePolicy, Targets};
+use crate::policy::Fallback;
 use crate::rfs::SockFlowTable;
 use crate::sparse::{Asking, SparseTable};
 use crate::target::{Target, TargetRule};
@@ -43,11 +42,10 @@ pub struct Plan {
 /// The rules that choose a packet's target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
-    pub(crate) rule: Rule,
+    /// The policy.
+    pub(crate) policy: Chooser,
     /// Where packets go that a rule before the policy matches.
     pub(crate) matched: Targets,
-    /// Whether desired CPUs come before the other rules.
-    pub(crate) rfs: bool,
     /// For each RX queue, the CPU of packets that are not steered.
     pub(crate) local: Box<[CpuId]>,
     /// For each RX queue, its device.
@@ -61,38 +59,6 @@ pub(crate) struct Rules {
     /// Indexed by CPU id: whether a flow that only the fallback places may stay on this CPU for a while. Empty
     /// under rules without a flow table.
     lingers: Box<[bool]>,
-}
-
-/// The rule that places a flow without a desired CPU.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    None,
-    Rps(Maps),
-    Bound(Bindings),
-    Sparse(Maps, InSlots),
-}
-
-/// The settings of sparse slots, and where flows without a slot are counted, if they are.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct InSlots {
-    pub(crate) slots: Slots,
-    candidates: Option<Arc<Candidates>>,
-}
-
-impl InSlots {
-    /// Where flows are counted, and the packet that is admitted; `None` when all are.
-    #[inline(always)]
-    pub(crate) fn admission(&self) -> Option<(&Candidates, u8)> {
-        self.candidates.as_deref().map(|candidates| (candidates, self.slots.after))
-    }
-
-    /// Why a flow without a slot would not be admitted. Changes nothing.
-    pub(crate) fn refused(&self, asking: &Asking) -> Option<NoSlot> {
-        let (candidates, after) = self.admission()?;
-        let before = candidates.look(asking).map_or(0, |known| known.packets);
-        let packet = before.saturating_add(1);
-        (packet < after).then_some(NoSlot::NotAdmitted { packet, after })
-    }
 }
 
 impl Plan {
@@ -255,10 +221,9 @@ impl Plan {
     /// The target of the packet, by all rules. The per-policy loops of [`crate::steer`] do the same, but evaluate
     /// the conditions once per batch.
     pub(crate) fn target(&self, packet: &Arrival, producer: u16) -> Target {
-        let desired = || {
-            let is_asked = self.rules.rfs;
-            is_asked.then(|| self.rules.desired_target(&self.socks, packet)).flatten()
-        };
+        let chooser = self.rules.chooser(packet);
+        let desired =
+            || chooser.rfs.then(|| self.rules.desired_target(&self.socks, packet)).flatten();
         match self.rules.matched_target(packet).or_else(desired) {
             Some(target) => {
                 if let Some(buckets) = &self.buckets {
@@ -266,7 +231,7 @@ impl Plan {
                 }
                 target
             }
-            None => self.rules.place(packet, &self.sparse, producer),
+            None => self.rules.place(&chooser.rule, packet, &self.sparse, producer),
         }
     }
 }
@@ -284,7 +249,7 @@ fn candidates_of(
     old: Option<&Arc<Candidates>>,
     producers: u16,
 ) -> Option<Arc<Candidates>> {
-    let counts = config.policy.slots().is_some_and(|slots| slots.after > 1);
+    let counts = config.mechanisms().slots.is_some_and(|slots| slots.after > 1);
     old.cloned().or_else(|| counts.then(|| Arc::new(Candidates::new(producers))))
 }
 
@@ -308,10 +273,6 @@ impl Rules {
         buckets: Option<&Buckets>,
         candidates: Option<&Arc<Candidates>>,
     ) -> Rules {
-        let in_slots = |slots: &Slots| InSlots {
-            slots: *slots,
-            candidates: candidates.filter(|_| slots.after > 1).cloned(),
-        };
         let is_usable = usable(config, possible);
         let first_usable = possible.iter().find(|cpu| is_usable(*cpu));
         let local: Box<[CpuId]> = config
@@ -320,37 +281,15 @@ impl Rules {
             // If no CPU is left, the choice makes no difference.
             .map(|cpu| if is_usable(*cpu) { *cpu } else { first_usable.unwrap_or(*cpu) })
             .collect();
-        let rule = match &config.policy {
-            Policy::None => Rule::None,
-            Policy::Bound(bindings) => {
-                let bound = |queue| QueueName::most_specific(bindings, None, queue).copied();
-                let queues = (0..local.len() as u16).map(|queue| (queue, bound(queue)));
-                let online = queues.filter_map(|(queue, cpu)| Some((queue, cpu?)));
-                let online = online.filter(|(_, cpu)| is_usable(*cpu));
-                Rule::Bound(Bindings::new(&online.collect::<Vec<_>>()))
-            }
-            Policy::Rfs if config.fallback == Fallback::Local => Rule::None,
-            Policy::Rps | Policy::Rfs => Rule::Rps(Maps::new(config, &is_usable, &local)),
-            Policy::Sparse(slots) | Policy::RfsSparse(slots) => {
-                Rule::Sparse(Maps::new(config, &is_usable, &local), in_slots(slots))
-            }
-            Policy::Balance(front, _) => {
-                let maps = match buckets {
-                    Some(buckets) => Maps::of_buckets(config, &is_usable, &local, buckets),
-                    None => Maps::new(config, &is_usable, &local),
-                };
-                match &front.slots {
-                    Some(slots) => Rule::Sparse(maps, in_slots(slots)),
-                    None => Rule::Rps(maps),
-                }
-            }
-        };
+        let tables = Tables { config, is_usable: &is_usable, local: &local, buckets, candidates };
+        let policy = Chooser::new(&config.policy, &tables);
+        let own = |own: RulePolicy| Chooser::new(&own.beside(&config.policy), &tables);
+        let matched = Targets::new(&config.packet_rules, &is_usable, own);
         let queues = config.receiving_cpus.len();
         let devices = config.devices.iter().copied().chain(core::iter::repeat(0));
         let mut rules = Rules {
-            rule,
-            matched: Targets::new(&config.packet_rules, &is_usable),
-            rfs: config.policy.is_rfs(),
+            policy,
+            matched,
             local,
             devices: devices.take(queues).collect(),
             fallback: Fallback::default(),
@@ -391,9 +330,19 @@ impl Rules {
         !self.matched.is_empty() || self.flows_move()
     }
 
-    /// Whether the policy itself can change a flow's CPU although the rules do not.
+    /// Whether the policy, or that of a rule, can change a flow's CPU although the rules do not.
     fn flows_move(&self) -> bool {
-        self.rfs || matches!(self.rule, Rule::Sparse(..))
+        self.choosers().any(Chooser::moves_flows)
+    }
+
+    /// The policy, and those of rules.
+    pub(crate) fn choosers(&self) -> impl Iterator<Item = &Chooser> {
+        self.matched.choosers().chain([&self.policy])
+    }
+
+    /// The policy that decides on the packet: that of the rule which matches it, if that rule has one.
+    pub(crate) fn chooser(&self, packet: &Arrival) -> &Chooser {
+        self.matched.chooser(packet).unwrap_or(&self.policy)
     }
 
     /// The CPU of packets that are not steered. As in the kernel, a queue number out of range counts as queue 0.
@@ -403,7 +352,7 @@ impl Rules {
         Target { cpu: local.unwrap_or(self.local[0]), by: TargetRule::Local }
     }
 
-    /// Where the rule goes that matches the packet, if one does.
+    /// Where the rule sends the packet that matches it, if one does and has no policy of its own.
     pub(crate) fn matched_target(&self, packet: &Arrival) -> Option<Target> {
         let cpu = self.matched.cpu(packet)?;
         let local = self.local(packet).cpu;
@@ -426,9 +375,9 @@ impl Rules {
         if is_usable { cpu_plus_1 as u16 } else { 0 }
     }
 
-    /// The target of a flow without a desired CPU.
-    pub(crate) fn place(&self, packet: &Arrival, sparse: &SparseTable, producer: u16) -> Target {
-        match &self.rule {
+    /// The target by `rule` of a flow without a desired CPU.
+    fn place(&self, rule: &Rule, packet: &Arrival, sparse: &SparseTable, producer: u16) -> Target {
+        match rule {
             Rule::None => self.local(packet),
             Rule::Bound(bindings) => self.bound(bindings, packet),
             Rule::Rps(maps) => match maps.map(packet) {
@@ -475,19 +424,10 @@ impl Rules {
     pub(crate) fn waits(&self, packet: &Arrival, target: Target, producer: u16) {
         // Only packets that asked for a slot were counted.
         if !matches!(target.by, TargetRule::Matched | TargetRule::Rfs)
-            && let Rule::Sparse(_, in_slots) = &self.rule
+            && let Rule::Sparse(_, in_slots) = &self.chooser(packet).rule
             && let Some((candidates, _)) = in_slots.admission()
         {
             candidates.take_back(&self.asking(packet, producer));
-        }
-    }
-
-    /// The target of a flow with neither a desired CPU nor a slot.
-    #[inline(always)]
-    pub(crate) fn fall_back(&self, packet: &Arrival, map: &Map) -> Target {
-        match self.fallback {
-            Fallback::Hash => by_hash(packet)(map),
-            Fallback::Local => self.local(packet),
         }
     }
 

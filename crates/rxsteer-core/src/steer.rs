@@ -15,6 +15,7 @@
 //!   and have no cost for it.
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
+use crate::chooser::{Chooser, Rule};
 use crate::config::{ConfigError, SteerConfig};
 use crate::counters::SteerCounts;
 use crate::cpu::CpuId;
@@ -25,7 +26,7 @@ use crate::loops::{
 };
 use crate::maps::by_hash;
 use crate::order::{DevFlow, FlowTables, allowed};
-use crate::plan::{Plan, Rule};
+use crate::plan::Plan;
 use crate::target::{Target, TargetRule};
 use crate::transition::Transition;
 use crate::verdict::Verdict;
@@ -199,8 +200,9 @@ impl Steering {
             socks,
         };
         // A table without any desired CPU need not be searched.
-        let has_desired = rules.rfs && socks.has_desired();
-        match &rules.rule {
+        let Chooser { rfs, rule } = &rules.policy;
+        let has_desired = *rfs && socks.has_desired();
+        match rule {
             Rule::Sparse(maps, in_slots) => {
                 let (single, producer) = (maps.single(), enqueue.backlogs().producer());
                 let place = BySlot { rules, maps, single, in_slots, sparse, producer };
@@ -210,7 +212,7 @@ impl Steering {
                     guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
                 }
             }
-            Rule::Rps(maps) if rules.rfs => {
+            Rule::Rps(maps) if *rfs => {
                 let (single, producer) = (maps.single(), enqueue.backlogs().producer());
                 let place = ByHash { maps, single, producer };
                 if has_desired {
@@ -255,7 +257,7 @@ impl Steering {
                 let counts = (guarded.counts, TargetRule::Bound);
                 place(arrivals, enqueue, verdicts, counts, |packet| rules.bound(bindings, packet))
             }
-            Rule::None if rules.rfs => {
+            Rule::None if *rfs => {
                 let place = Stays(rules);
                 if has_desired {
                     guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
@@ -350,7 +352,7 @@ impl Steering {
     #[inline(always)]
     #[must_use]
     pub fn goes_by_time(&self) -> bool {
-        matches!(self.plan.rules.rule, Rule::Sparse(..))
+        self.plan.rules.choosers().any(Chooser::goes_by_time)
     }
 
     /// How many packets each mechanism has decided on so far.

@@ -32,10 +32,11 @@
 //! completed in period `p + 2` and after.
 
 use crate::backlogs::{Arrival, Backlogs};
+use crate::chooser::Rule;
 use crate::cpu::{CpuId, CpuSet};
 use crate::maps::by_hash;
 use crate::order::{DevFlow, FlowTables, row, unset};
-use crate::plan::{Plan, Rule};
+use crate::plan::Plan;
 use crate::slot::hash_32;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -269,7 +270,7 @@ impl OldRules {
     fn cpu(&self, packet: &Arrival) -> CpuId {
         let rules = &self.plan.rules;
         debug_assert!(!rules.remember_flows(), "the flow table has the CPU");
-        let target = match &rules.rule {
+        let target = match &rules.policy.rule {
             Rule::Bound(bindings) => Some(rules.bound(bindings, packet)),
             Rule::Rps(maps) => maps.map(packet).map(by_hash(packet)),
             Rule::None | Rule::Sparse(..) => None,

@@ -8,6 +8,7 @@
 use crate::scenario::{Event, EventKind, Scenario, Steering};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rxsteer_core::matching::{Action, RulePolicy};
 use rxsteer_core::policy::Front;
 use rxsteer_core::{Balance, CpuId, CpuSet, Fallback, Policy, Slots};
 
@@ -181,8 +182,14 @@ impl<'a> Draw<'a> {
             0 => (0..self.below(4))
                 .filter_map(|_| {
                     let (low, cpus) = (1024 + self.below(8), self.cpus());
-                    let to =
-                        if self.below(3) == 0 { "local".to_owned() } else { format!("{cpus}") };
+                    let to = match self.below(4) {
+                        0 => "local".to_owned(),
+                        1 => {
+                            let policy = RulePolicy::ALL[self.below(4) as usize];
+                            Action::Policy(policy).to_string()
+                        }
+                        _ => format!("{cpus}"),
+                    };
                     format!("src-port {low}-{} -> {to}", low + self.below(8)).parse().ok()
                 })
                 .collect(),

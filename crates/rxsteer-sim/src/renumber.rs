@@ -18,6 +18,7 @@ pub fn backwards(scenario: &Scenario) -> Scenario {
             Action::Cpus(cpus) => Action::Cpus(set(cpus)),
             Action::Local => Action::Local,
             Action::Pass => Action::Pass,
+            Action::Policy(policy) => Action::Policy(*policy),
         },
     };
     let steering = |steering: &Steering| Steering {

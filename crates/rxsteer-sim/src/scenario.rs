@@ -12,7 +12,9 @@ pub(crate) use headers::turned;
 pub use traffic::{Constant, Load, Recorded, RecordedPacket, Requests, Share, Stream, Traffic};
 
 use rxsteer_core::matching::InterfaceName;
-use rxsteer_core::{CpuId, CpuSet, Fallback, PacketRule, Policy, QueueName, SteerConfig};
+use rxsteer_core::{
+    CpuId, CpuSet, Fallback, Mechanisms, PacketRule, Policy, QueueName, SteerConfig,
+};
 
 /// One experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,6 +151,14 @@ pub struct Steering {
     pub budget: u32,
 }
 
+impl Steering {
+    /// The mechanisms that the policy and the rules before it use.
+    #[must_use]
+    pub fn mechanisms(&self) -> Mechanisms {
+        Mechanisms::of(&self.policy, &self.packet_rules)
+    }
+}
+
 /// Where threads run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduler {
@@ -239,7 +249,7 @@ impl Scenario {
             packet_rules: steering.packet_rules.clone(),
             // A card whose name no interface can have can't be in a rule either.
             device_names: names.unwrap_or_default(),
-            rps_maps: if steering.policy.has_maps() {
+            rps_maps: if steering.mechanisms().maps {
                 steering.rps_maps.clone()
             } else {
                 Vec::new()

@@ -134,11 +134,11 @@ impl Switch {
             let mut config = now.plan.config().clone();
             if let Some(policy) = &change.policy {
                 config.policy = policy.clone();
-                if !policy.has_maps() {
-                    config.rps_maps.clear();
-                }
             }
             replace(&mut config.packet_rules, change.packet_rules.as_ref());
+            if !config.mechanisms().maps {
+                config.rps_maps.clear();
+            }
             replace(&mut config.cpus, change.cpus.as_ref());
             replace(&mut config.rps_maps, change.rps_maps.as_ref());
             replace(&mut config.fallback, change.fallback.as_ref());

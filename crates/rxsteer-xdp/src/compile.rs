@@ -32,10 +32,11 @@ pub(crate) fn compile(
 ) -> steer_config {
     let maps = Rows::new(settings).maps;
     // Buckets place every flow.
+    let mechanisms = settings.mechanisms();
     let else_local = settings.fallback == Fallback::Local
-        && settings.policy.remembers_flows()
+        && mechanisms.move_flows()
         && settings.policy.balance().is_none();
-    let slots = settings.policy.slots();
+    let slots = mechanisms.slots;
     let mut config = steer_config {
         policy: number_of(&settings.policy),
         loops: slots.map_or(0, |slots| slots.loops.into()),
@@ -58,7 +59,7 @@ pub(crate) fn compile(
         shadow: u8::from(settings.shadow),
         without_guard: u8::from(settings.without_guard),
         simple: u8::from(!settings.shadow && settings.flow_limit.is_none()),
-        no_hysteresis: u8::from(!settings.policy.remembers_flows()),
+        no_hysteresis: u8::from(!mechanisms.move_flows()),
         // If the number of CPUs divides the number of slots, no slot has flows with two targets.
         boundary_slots: u8::from(
             settings.policy == Policy::Rps
@@ -66,7 +67,7 @@ pub(crate) fn compile(
         ),
         by_queue: u8::from(match settings.policy {
             Policy::Bound(_) => true,
-            _ => maps.len() > 1 && settings.policy.has_maps(),
+            _ => maps.len() > 1 && mechanisms.maps,
         }),
         else_local: u8::from(else_local),
         ..empty()
@@ -100,7 +101,9 @@ pub(crate) fn compile(
             free += 1;
         }
         let len = (free - first) as u16;
-        *action = steer_action { first: first as u16, len, passes: passes.into() };
+        let own = rule.action.policy().map(|own| number_of(&own.beside(&settings.policy)));
+        let policy = own.map_or(0, |number| number as u8 + 1);
+        *action = steer_action { first: first as u16, len, passes: passes.into(), policy };
     }
     for cpu in (0..MAX_CPUS).filter_map(CpuId::new) {
         let bits = &mut config.cpu[cpu.index()];
@@ -204,7 +207,7 @@ fn empty() -> steer_config {
         map: [NO_CPU; MAP_ENTRIES],
         members: [0; MAX_MAPS * WORDS],
         cpu: [0; MAX_CPUS as usize],
-        action: [steer_action { first: 0, len: 0, passes: 0 }; MAX_RULES],
+        action: [steer_action { first: 0, len: 0, passes: 0, policy: 0 }; MAX_RULES],
     }
 }
 
@@ -331,6 +334,31 @@ mod tests {
         let first = usize::from(config.action[0].first);
         assert_eq!((first, &config.map[first..first + 3]), (3 + 256, &[3, 4, NO_CPU][..]));
         assert_eq!((config.rules, config.local_by_ring), (4, 1));
+    }
+
+    #[test]
+    fn the_policy_of_a_rule_has_the_tables_of_the_policy_behind_it() {
+        let compiled_with = |policy: &str, rule: &str| {
+            let mut settings = Settings::new(policy.parse().unwrap(), "1-3".parse().unwrap());
+            settings.fallback = Fallback::Local;
+            settings.rps_maps = match settings.policy.balance() {
+                None => maps(&[("0", "2")]),
+                Some(_) => Vec::new(),
+            };
+            settings.packet_rules = vec![rule.parse().unwrap()];
+            let config = compiled(&settings);
+            let action = config.action[0];
+            assert_eq!((action.len, action.passes, config.local_by_ring), (0, 0, 1));
+            let own = u32::from(action.policy);
+            (own, config.loops, config.after, config.by_queue, config.else_local)
+        };
+        assert_eq!(compiled_with("none", "udp -> policy rps"), (2, 0, 0, 1, 0));
+        assert_eq!(compiled_with("rps", "udp -> policy sparse"), (4, 4, 1, 1, 1));
+        assert_eq!(compiled_with("sparse:loops=2,after=3", "udp -> policy rfs+sparse").1, 2);
+        assert_eq!(compiled_with("bound:0=1", "udp -> policy rfs"), (6, 0, 0, 1, 1));
+        assert_eq!(compiled_with("rps+balance", "udp -> policy rps"), (5, 0, 0, 0, 0));
+        assert_eq!(compiled_with("rps+balance", "udp -> policy rfs"), (6, 0, 0, 0, 0));
+        assert_eq!(compiled_with("rps", "udp -> local"), (0, 0, 0, 1, 0));
     }
 
     #[test]

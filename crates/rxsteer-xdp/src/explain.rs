@@ -214,11 +214,11 @@ impl View {
         let maps = [own].into_iter().chain(settings.rps_maps.iter().map(|(_, map)| map));
         let maps = (0..).map(QueueName::from).zip(maps.cloned());
         let mut config = SteerConfig::new(policy, settings.cpus.clone(), vec![receiving]);
-        if config.policy.has_maps() {
+        config.packet_rules.clone_from(&settings.packet_rules);
+        if config.mechanisms().maps {
             config.rps_maps = maps.collect();
             config.receiving_cpus = vec![receiving; config.rps_maps.len()];
         }
-        config.packet_rules.clone_from(&settings.packet_rules);
         // The core asks whether there are such interfaces; which rule matches is known.
         let terms = settings.packet_rules.iter().flat_map(|rule| &rule.terms);
         config.device_names = terms.filter_map(Term::interface).collect();

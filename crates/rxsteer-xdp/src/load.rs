@@ -21,7 +21,7 @@ use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{ErrorKind, MapHandle, MapMut, MapType, OpenMapMut, PrintLevel, ProgramInput};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use rxsteer_core::{CpuId, DevFlow, SockFlowTable};
+use rxsteer_core::{CpuId, DevFlow, PacketRule, SockFlowTable};
 use rxsteer_packet::SymmetricHash;
 use std::io;
 use std::mem::MaybeUninit;
@@ -92,10 +92,17 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Whether this kernel has what `settings` need.
     pub(crate) fn can_decide_by(&self, settings: &Settings) -> Result<(), SettingsError> {
-        match self.missing_tracepoint.filter(|_| settings.policy.is_rfs()) {
-            Some(missing) => Err(SettingsError::NoTracepoint(settings.policy.clone(), missing)),
-            None => Ok(()),
-        }
+        let Some(missing) = self.missing_tracepoint else { return Ok(()) };
+        let is_rfs = |rule: &&PacketRule| rule.action.policy().is_some_and(|own| own.rfs);
+        let rule = || settings.packet_rules.iter().find(is_rfs);
+        let follows = match &settings.policy {
+            policy if policy.is_rfs() => policy.to_string(),
+            _ => match rule() {
+                Some(rule) => format!("the rule '{rule}'"),
+                None => return Ok(()),
+            },
+        };
+        Err(SettingsError::NoTracepoint(follows, missing))
     }
 }
 

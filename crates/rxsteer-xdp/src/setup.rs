@@ -8,7 +8,7 @@ pub use rxsteer_core::limits::{
     MAX_KERNEL_FLOW_LIMIT_BUCKETS as MAX_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE,
 };
 use rxsteer_core::matching::{Action, PacketRule};
-use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName, ThreadClass};
+use rxsteer_core::{CpuId, CpuSet, Fallback, Mechanisms, Policy, QueueName, ThreadClass};
 use rxsteer_packet::TunnelKinds;
 use thiserror::Error;
 
@@ -129,12 +129,12 @@ pub enum SettingsError {
     /// The flow limit's buckets are out of range.
     #[error("in the kernel a flow limit has 1 to {MAX_FLOW_LIMIT_BUCKETS} buckets, not {0}")]
     FlowLimit(u32),
-    /// The kernel does not report where applications run; holds the missing tracepoint.
+    /// The kernel does not report where applications run; holds the policy or the rule, and the missing tracepoint.
     #[error(
         "{0} follows applications by the tracepoint {1}, which this kernel lacks (Linux 6.3 and newer have it); \
          take another policy, such as sparse, or a newer kernel"
     )]
-    NoTracepoint(Policy, &'static str),
+    NoTracepoint(String, &'static str),
     /// The threads of the rings cannot be put into the scheduling class.
     #[error(transparent)]
     Threads(#[from] ThreadsError),
@@ -244,6 +244,11 @@ impl Settings {
         (stays && self.packet_rules.is_empty())
             || self.packet_rules.iter().any(passes)
             || self.shadow
+    }
+
+    /// The mechanisms that the policy and the rules before it use.
+    pub(crate) fn mechanisms(&self) -> Mechanisms {
+        Mechanisms::of(&self.policy, &self.packet_rules)
     }
 
     /// Whether the CPU of a flow may change although the settings stay: by the policy, because a bucket moves, or since

@@ -8,15 +8,16 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_bpf_native::Frames;
 use rxsteer_bpf_native::abi::{
-    STEER_BY_HASH, STEER_BY_LOCAL, STEER_BY_MATCH, STEER_BY_PASS, STEER_MAX_CPUS, STEER_NONE,
-    STEER_RPS,
+    STEER_BY_HASH, STEER_BY_LOCAL, STEER_BY_MATCH, STEER_BY_PASS, STEER_BY_RFS, STEER_CPU_DESIRED,
+    STEER_MAX_CPUS, STEER_NONE, STEER_RPS,
 };
 use rxsteer_core::matching::{
-    Action, Facts, InterfaceName, Matcher, PacketRule, Prefix, Side, Term, TunnelNumber,
+    Action, Facts, InterfaceName, Matcher, PacketRule, Prefix, RulePolicy, Side, Term, TunnelNumber,
 };
 use rxsteer_core::{CpuId, CpuSet, FlowHash};
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect, facts};
 use rxsteer_xdp::testing::{self, Asked, KernelPolicy, TestDevice, TestRules, TestSizes};
+use std::array::from_fn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The CPU that receives all frames.
@@ -107,9 +108,11 @@ fn rule(rng: &mut ChaCha8Rng, facts: &Facts) -> PacketRule {
     if let Some((kind, number)) = facts.tunnel.filter(|_| rng.random_ratio(3, 4)) {
         terms.push(Term::Tunnel(kind, number));
     }
-    let action = match rng.random_range(0..4) {
+    let action = match rng.random_range(0..6) {
         0 => Action::Local,
         1 => Action::Pass,
+        // Sparse slots depend on more than this test knows; bpf-native/tests/policy.rs has them.
+        2 | 3 => Action::Policy(RulePolicy { rfs: rng.random(), sparse: false }),
         _ => {
             let mut cpus: Vec<u16> = (0..4).filter(|_| rng.random_bool(0.5)).collect();
             cpus.push(rng.random_range(0..4));
@@ -129,6 +132,11 @@ fn picked(cpus: &[CpuId], hash: FlowHash) -> u32 {
     let index = (u64::from(hash.get()) * cpus.len() as u64) >> 32;
     cpus[index as usize].get().into()
 }
+
+/// Entries of the sock flow table, as in `load`.
+const SOCKS: usize = 16;
+/// The bits of an entry that hold the desired CPU plus one, as in `load`.
+const SOCK_CPUS: u32 = 7;
 
 /// The network of this length that an address is in.
 fn network(address: IpAddr, length: u8) -> Prefix {
@@ -167,9 +175,10 @@ fn the_first_matching_rule_decides() {
             .take(most)
             .collect();
         let policy = if seed % 3 == 0 { STEER_NONE } else { STEER_RPS };
-        let config = config(policy, &[0; STEER_MAX_CPUS as usize]);
+        let config = config(policy, &[STEER_CPU_DESIRED as u8; STEER_MAX_CPUS as usize]);
         kernel.configure(&config);
         kernel.set_rules(&config, &packet_rules);
+        let mut socks: [u32; SOCKS] = from_fn(|index| kernel.sock_entry(index as u32));
         let before = kernel.hits();
         let matcher = Matcher::new(&packet_rules, 1);
         let map: Vec<CpuId> = MAP.into_iter().filter_map(CpuId::new).collect();
@@ -177,6 +186,16 @@ fn the_first_matching_rule_decides() {
             let device = rng.random_range(0..DEVICES);
             let key = dissect(LinkType::Ethernet, frame, options).key;
             let flow = hash.hash(&key);
+            // In test programs both directions of a flow have one entry.
+            let of_sock = flow.get();
+            let entry = &mut socks[of_sock as usize % SOCKS];
+            if !flow.is_none() && rng.random_ratio(1, 3) {
+                let desired = rng.random_range(0..4);
+                kernel.record_desired(of_sock, desired);
+                *entry = of_sock & !SOCK_CPUS | (desired + 1);
+            }
+            let is_own = *entry & !SOCK_CPUS == of_sock & !SOCK_CPUS;
+            let desired = (*entry & SOCK_CPUS).checked_sub(1).filter(|_| is_own);
             let decided = kernel.receive(
                 &Asked {
                     rx_cpu: RX_CPU,
@@ -198,6 +217,10 @@ fn the_first_matching_rule_decides() {
                 Some(Action::Local) => (STEER_BY_MATCH, RX_CPU),
                 Some(Action::Pass) => (STEER_BY_PASS, RX_CPU),
                 Some(Action::Cpus(cpus)) => (STEER_BY_MATCH, picked(cpus.as_slice(), flow)),
+                Some(Action::Policy(own)) => match desired.filter(|_| own.rfs) {
+                    Some(desired) => (STEER_BY_RFS, desired),
+                    None => (STEER_BY_HASH, picked(&map, flow)),
+                },
                 None if policy == STEER_NONE => (STEER_BY_LOCAL, RX_CPU),
                 None => (STEER_BY_HASH, picked(&map, flow)),
             };
@@ -217,6 +240,7 @@ fn the_first_matching_rule_decides() {
         seen(STEER_BY_MATCH) > 2000 && seen(STEER_BY_HASH) > 1000 && seen(STEER_BY_LOCAL) > 500,
         "{all:?}"
     );
+    assert!(seen(STEER_BY_RFS) > 200, "{all:?}");
 }
 
 #[test]

@@ -120,10 +120,24 @@ fn rfs_and_sparse_and_balance() {
 fn rules_before_the_policy() {
     let seen = run(Kind::Matched);
     assert!(
-        seen.by(STEER_BY_MATCH) > 500_000
-            && seen.by(STEER_BY_HASH) > 50_000
-            && seen.by(STEER_BY_SLOT) > 1_000
+        seen.by(STEER_BY_MATCH) > 300_000
+            && seen.by(STEER_BY_HASH) > 200_000
+            && seen.by(STEER_BY_SLOT) > 10_000
+            && seen.by(STEER_BY_RFS) > 10_000
             && seen.deferred > 100_000,
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn rules_before_balance() {
+    let seen = run(Kind::MatchedBalance);
+    assert!(
+        seen.by(STEER_BY_MATCH) > 300_000
+            && seen.by(STEER_BY_HASH) > 200_000
+            && seen.by(STEER_BY_SLOT) > 5_000
+            && seen.by(STEER_BY_RFS) > 10_000
+            && seen.bucket_moves > 30_000,
         "{seen:?}"
     );
 }

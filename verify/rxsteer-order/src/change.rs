@@ -1,7 +1,7 @@
 //! Configurations, and the parts of them that can be changed at run time.
 
 use crate::rng::SeededRng;
-use rxsteer_core::matching::Action;
+use rxsteer_core::matching::{Action, RulePolicy};
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
     Balance, CpuId, CpuSet, Fallback, FlowHash, Move, PacketRule, Policy, Slots, SteerConfig,
@@ -77,16 +77,17 @@ impl Shape {
                 break;
             }
         }
-        if !config.policy.has_maps() {
+        if !config.mechanisms().maps {
             config.rps_maps.clear();
         }
     }
 
     /// No rules before the policy, or some. What they match makes no difference here: packets have the number of a rule.
     fn rules(&self, rng: &mut SeededRng) -> Vec<PacketRule> {
-        let action = |rng: &mut SeededRng| match rng.below(4) {
+        let action = |rng: &mut SeededRng| match rng.below(6) {
             0 => Action::Local,
             1 => Action::Pass,
+            2 | 3 => Action::Policy(rng.pick(&RulePolicy::ALL)),
             _ => Action::Cpus(self.some_cpus(rng)),
         };
         (0..rng.below(4)).map(|_| PacketRule { terms: vec![], action: action(rng) }).collect()

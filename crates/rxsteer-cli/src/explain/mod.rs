@@ -13,7 +13,8 @@ use anyhow::Context;
 use args::ExplainArgs;
 use rxsteer_user::core::explain::Explanation;
 use rxsteer_user::core::{
-    Arrival, CpuId, CpuSet, Facts, FlowHash, FlowKey, Idle, Plan, SteerConfig, Steering, Verdict,
+    Arrival, CpuId, CpuSet, Facts, FlowHash, FlowKey, Idle, Plan, Policy, SteerConfig, Steering,
+    Verdict,
 };
 use rxsteer_user::packet::{DissectOptions, FrameClass, Hasher, dissect, facts};
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
@@ -50,10 +51,12 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
         return live::command(args);
     }
     let steer = args.steer.settings()?;
-    for note in advice::without_effect(&steer, &[&steer.policy()], false) {
+    let rules = steer.rules.rules().unwrap_or_default();
+    let policies = advice::with_rules(&steer.policy(), &rules);
+    for note in advice::without_effect(&steer, &policies, false) {
         output::note(&format!("rxsteer: {note}"));
     }
-    if args.app_cpu.is_some() && !steer.policy().is_rfs() {
+    if args.app_cpu.is_some() && !policies.iter().any(Policy::is_rfs) {
         output::note(&format!(
             "rxsteer: --app-cpu changes nothing here: {} does not look where applications run; \
              rfs does",

@@ -3,7 +3,7 @@
 use super::Explained;
 use super::flow::shown;
 use crate::output::lines::field;
-use rxsteer_user::core::explain::{DesiredState, NoSlot, Reason};
+use rxsteer_user::core::explain::{DesiredState, Explanation, NoSlot, Reason};
 use serde_json::{Value, json};
 
 /// A few lines of text.
@@ -40,7 +40,7 @@ pub(crate) fn text(explained: &Explained) -> String {
     if let Some(rule) = &explained.rule {
         line("rule", rule.clone());
     }
-    line("target", format!("CPU {}: {}", decision.target, reason(&decision.reason)));
+    line("target", format!("CPU {}: {}", decision.target, why(decision)));
     if let Some(flow) = decision.flow {
         let state = match flow.last {
             None => "unset".to_owned(),
@@ -91,7 +91,21 @@ fn hash(explained: &Explained) -> String {
     }
 }
 
-pub(crate) fn reason(reason: &Reason) -> String {
+/// Why the target is that CPU.
+pub(crate) fn why(decision: &Explanation) -> String {
+    let reason = reason(&decision.reason);
+    match decision.own_policy {
+        Some((rule, policy)) => {
+            format!(
+                "rule {} matches it, before the policy, and has policy {policy}: {reason}",
+                rule + 1
+            )
+        }
+        None => reason,
+    }
+}
+
+fn reason(reason: &Reason) -> String {
     match reason {
         Reason::Matched { rule } => format!("rule {} matches it, before the policy", rule + 1),
         Reason::PolicyNone => "the policy leaves every packet where it is received".to_owned(),
@@ -203,6 +217,9 @@ fn moves(explained: &Explained) -> Vec<String> {
         }
         _ => "when the policy or the CPU map changes, or the CPU goes offline".to_owned(),
     });
+    if decision.own_policy.is_some() {
+        moves.push("when the rules change".to_owned());
+    }
     if decision.flow.is_some() {
         moves.push("in each case only after its packets under way are processed".to_owned());
     } else {
@@ -258,6 +275,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
             })
         }),
         "matched_rule": explained.rule,
+        "rule_policy": decision.own_policy.map(|(_, policy)| policy.name()),
         "cpu": decision.cpu.get(),
         "frames_before": explained.before,
         "would_move": moves(explained),

@@ -8,7 +8,7 @@ use super::queue_names::{self, There};
 use super::reload::{Defaults, settings};
 use crate::output::error_text;
 use rxsteer_host::{Host, Link, default_cpus, default_policy, links};
-use rxsteer_user::core::{CpuId, CpuSet, Policy, ThreadClass};
+use rxsteer_user::core::{CpuId, CpuSet, Mechanisms, Policy, ThreadClass};
 
 /// Checks what is wrong on every host, whatever CPUs and interfaces it has.
 pub(crate) fn on_any_host(asked: &RunSettings) -> Result<(), String> {
@@ -31,9 +31,12 @@ pub(crate) fn on_this_host(asked: &RunSettings) -> Result<Vec<String>, String> {
         return Err(format!("threads: {class}: {why}"));
     }
     let policy = default_policy(&host);
-    if asked.live.steering.policy.as_ref().is_some_and(|asked| asked.is_rfs()) && !policy.is_rfs() {
+    let rules = asked.live.rules.rules().unwrap_or_default();
+    let of_flows = asked.live.steering.policy.clone().unwrap_or(Policy::None);
+    if Mechanisms::of(&of_flows, &rules).rfs && !policy.is_rfs() {
+        let setting = if of_flows.is_rfs() { "policy" } else { "rule" };
         return Err(format!(
-            "policy: this kernel lacks tracepoints that rfs takes (rxsteer check names them); {policy} needs none"
+            "{setting}: this kernel lacks tracepoints that rfs takes (rxsteer check names them); {policy} needs none"
         ));
     }
     let cpus = host_cpus().map_err(|why| error_text(&why))?;

@@ -3,7 +3,7 @@
 use super::datapath::DatapathView;
 use super::instance::Shown;
 use crate::explain::flow::shown;
-use crate::explain::show::{desired_state, reason, reason_json};
+use crate::explain::show::{desired_state, reason_json, why};
 use rxsteer_status::{
     DecisionShown, FlowSettingsShown, FlowShown, FlowWhere, LastShown, ShareShown,
 };
@@ -105,7 +105,7 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         seen: at.is_seen,
         received_on: at.received_on.map(CpuId::get),
         reason: reason_json(&explanation.reason),
-        why: reason(&explanation.reason) + &moved(at),
+        why: why(explanation) + &moved(at),
         desired: explanation.desired.map(|desired| desired_state(desired.state)),
         target: known(explanation.target),
         cpu: if explanation.cpu == explanation.target {

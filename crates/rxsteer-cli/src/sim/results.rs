@@ -93,7 +93,7 @@ impl Cell {
     /// A message if the policy has RFS and nothing for RFS to follow.
     fn rfs_without_applications(&self) -> Option<String> {
         let forwards = self.scenario.traffic.iter().all(|traffic| traffic.out.is_some());
-        (self.scenario.steering.policy.is_rfs() && forwards).then(|| {
+        (self.scenario.steering.mechanisms().rfs && forwards).then(|| {
             format!(
                 "all traffic here is forwarded, so no application reads packets and RFS has no desired CPU \
                  to follow: {} decides as it would without RFS. Compare it on a scenario whose traffic ends here \

@@ -13,11 +13,13 @@
 //! rules every policy remembers flows, and the order guard ([`crate::order`]) applies to all packets.
 
 mod matcher;
+mod rule_policy;
 mod tables;
 mod targets;
 mod text;
 
 pub use matcher::Matcher;
+pub use rule_policy::RulePolicy;
 pub use tables::{End, Ends, Interfaces, NO_VLAN, Tables, Tunnels};
 pub(crate) use targets::Targets;
 pub use text::RuleError;
@@ -48,6 +50,8 @@ pub enum Action {
     Local,
     /// To the CPU that receives it. In the kernel it also skips everything that steering does; here that is `local`.
     Pass,
+    /// Where this policy says.
+    Policy(RulePolicy),
 }
 
 /// What a packet has to be.
@@ -211,9 +215,18 @@ impl Action {
     pub fn cpus(&self) -> impl Iterator<Item = CpuId> + Clone + '_ {
         let cpus = match self {
             Action::Cpus(cpus) => cpus.as_slice(),
-            Action::Local | Action::Pass => &[],
+            Action::Local | Action::Pass | Action::Policy(_) => &[],
         };
         cpus.iter().copied()
+    }
+
+    /// The policy that decides on packets of the rule.
+    #[must_use]
+    pub fn policy(&self) -> Option<RulePolicy> {
+        match self {
+            Action::Policy(policy) => Some(*policy),
+            Action::Cpus(_) | Action::Local | Action::Pass => None,
+        }
     }
 }
 

@@ -1,34 +1,83 @@
 //! Where the packets go that a rule matches.
 
-use super::{Action, PacketRule};
+use super::{Action, PacketRule, RulePolicy};
 use crate::backlogs::Arrival;
+use crate::chooser::Chooser;
 use crate::cpu::{CpuId, CpuSet};
 use crate::rps::RpsMap;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-/// For each rule its CPU map; `None`: the CPU that receives the packet.
+/// Where each rule sends packets.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Targets(Box<[Option<RpsMap>]>);
+pub(crate) struct Targets {
+    of_rule: Box<[To]>,
+    /// The different policies of rules.
+    choosers: Box<[Chooser]>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum To {
+    /// To the CPU that receives the packet.
+    Local,
+    Map(RpsMap),
+    /// Where the policy with this number says.
+    Policy(usize),
+}
 
 impl Targets {
-    /// Only CPUs that are usable get packets. Without one, packets stay on the CPU that receives them.
-    pub(crate) fn new(rules: &[PacketRule], is_usable: impl Fn(CpuId) -> bool) -> Targets {
-        let map = |rule: &PacketRule| match &rule.action {
+    /// Only CPUs that are usable get packets. Without one, packets stay on the CPU that receives them. `compiled` compiles the
+    /// policy of a rule.
+    pub(crate) fn new(
+        rules: &[PacketRule],
+        is_usable: impl Fn(CpuId) -> bool,
+        compiled: impl Fn(RulePolicy) -> Chooser,
+    ) -> Targets {
+        let mut policies: Vec<RulePolicy> = Vec::new();
+        let to = |rule: &PacketRule| match &rule.action {
             Action::Cpus(cpus) => CpuSet::new(cpus.iter().filter(|cpu| is_usable(*cpu)))
-                .map(|cpus| RpsMap::new(&cpus)),
-            Action::Local | Action::Pass => None,
+                .map_or(To::Local, |cpus| To::Map(RpsMap::new(&cpus))),
+            Action::Local | Action::Pass => To::Local,
+            Action::Policy(policy) => {
+                let known = policies.iter().position(|known| known == policy);
+                if known.is_none() {
+                    policies.push(*policy);
+                }
+                To::Policy(known.unwrap_or(policies.len() - 1))
+            }
         };
-        Targets(rules.iter().map(map).collect())
+        let of_rule = rules.iter().map(to).collect();
+        Targets { of_rule, choosers: policies.into_iter().map(compiled).collect() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.of_rule.is_empty()
     }
 
-    /// The CPU of a packet that a rule matches; `Some(None)`: the CPU that receives it. `None`: no rule matches it.
+    /// The policies of rules.
+    pub(crate) fn choosers(&self) -> impl Iterator<Item = &Chooser> {
+        self.choosers.iter()
+    }
+
+    fn to(&self, packet: &Arrival) -> Option<&To> {
+        self.of_rule.get(usize::from(packet.rule.checked_sub(1)?))
+    }
+
+    /// The policy of the rule that matches the packet, if one does and has one.
+    pub(crate) fn chooser(&self, packet: &Arrival) -> Option<&Chooser> {
+        match self.to(packet)? {
+            To::Policy(number) => self.choosers.get(*number),
+            To::Local | To::Map(_) => None,
+        }
+    }
+
+    /// The CPU of a packet that a rule matches; `Some(None)`: the CPU that receives it. `None`: no rule matches it, or a
+    /// policy decides.
     pub(crate) fn cpu(&self, packet: &Arrival) -> Option<Option<CpuId>> {
-        let map = self.0.get(usize::from(packet.rule.checked_sub(1)?))?;
-        let map = map.as_ref().filter(|_| !packet.hash.is_none());
-        Some(map.map(|map| map.cpu(packet.hash)))
+        match self.to(packet)? {
+            To::Map(map) if !packet.hash.is_none() => Some(Some(map.cpu(packet.hash))),
+            To::Local | To::Map(_) => Some(None),
+            To::Policy(_) => None,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The text of a rule.
 
-use super::{Action, InterfaceName, PacketRule, Prefix, Side, Term, TunnelNumber};
+use super::{Action, InterfaceName, PacketRule, Prefix, RulePolicy, Side, Term, TunnelNumber};
 use crate::cpu::CpuSet;
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -42,6 +42,8 @@ pub enum RuleError {
     Impossible(String),
     /// The action is not valid; holds it.
     Action(String),
+    /// A rule can't have this policy; holds it and why.
+    Policy(String, String),
 }
 
 impl fmt::Display for RuleError {
@@ -62,7 +64,13 @@ impl fmt::Display for RuleError {
             Self::Twice(word) => write!(f, "'{word}' is there twice; a packet has one"),
             Self::Impossible(why) => write!(f, "no packet can match: {why}"),
             Self::Action(action) => {
-                write!(f, "'{action}' is no action; it is CPUs like 2 or 0-1,4, local, or pass")
+                write!(
+                    f,
+                    "'{action}' is no action; it is CPUs like 2 or 0-1,4, local, pass, or a policy like 'policy rfs'"
+                )
+            }
+            Self::Policy(name, why) => {
+                write!(f, "'{name}' can't be the policy of a rule: {why}")
             }
         }
     }
@@ -115,6 +123,17 @@ impl FromStr for Action {
     fn from_str(text: &str) -> Result<Action, RuleError> {
         let text = text.trim();
         let cpus = text.strip_prefix("cpus ").or_else(|| text.strip_prefix("cpu ")).unwrap_or(text);
+        if let Some(name) = text.strip_prefix("policy ") {
+            let name = name.trim();
+            // `none` leaves a packet where it is received.
+            if name == "none" {
+                return Ok(Action::Local);
+            }
+            let policy = RulePolicy::read(name);
+            return policy
+                .map(Action::Policy)
+                .map_err(|why| RuleError::Policy(name.to_owned(), why));
+        }
         match text {
             "local" => Ok(Action::Local),
             "pass" => Ok(Action::Pass),
@@ -331,6 +350,7 @@ impl fmt::Display for Action {
             Action::Cpus(cpus) => write!(f, "{cpus}"),
             Action::Local => f.write_str("local"),
             Action::Pass => f.write_str("pass"),
+            Action::Policy(policy) => write!(f, "policy {policy}"),
         }
     }
 }
@@ -391,6 +411,11 @@ mod tests {
             ("tcp dst-port 22 vni 77 → 1", "tcp dst-port 22 vni 77 → 1"),
             ("src 0.0.0.0/0 → 1", "src 0.0.0.0/0 → 1"),
             ("tcp interface eth0.5 → 1", "tcp interface eth0.5 → 1"),
+            ("udp -> policy rfs", "udp → policy rfs"),
+            ("any -> policy  rfs+sparse", "any → policy rfs+sparse"),
+            ("any -> policy sparse", "any → policy sparse"),
+            ("any -> policy rps", "any → policy rps"),
+            ("any -> policy none", "any → local"),
         ] {
             let rule: PacketRule = text.parse().unwrap();
             assert_eq!(rule.to_string(), shown, "{text}");

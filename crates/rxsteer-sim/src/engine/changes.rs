@@ -99,7 +99,7 @@ impl World<'_> {
         let Ok(plan) = self.plan.next(&config) else { return };
         self.plan = Arc::new(plan);
         self.backlogs.max_backlog = steering.max_backlog;
-        self.follows_applications = steering.policy.is_rfs();
+        self.follows_applications = config.mechanisms().rfs;
         self.steering = steering;
         for (producer, core) in (0u16..).zip(&mut self.steerings) {
             core.change(&self.plan, &mut Seen { backlogs: &mut self.backlogs, producer });

@@ -64,7 +64,7 @@ impl<'a> World<'a> {
                 .map(|q| Steering::of_plan(plan.clone(), [q]))
                 .collect(),
             plan,
-            follows_applications: settings.policy.is_rfs(),
+            follows_applications: settings.mechanisms().rfs,
             steering: settings,
             sources: Vec::new(),
             streams: Vec::new(),

@@ -129,7 +129,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	if (steer_generic && arrival.queue >= device->queues)
 		arrival.row = STEER_NO_ROW;
 	if (!steer_flow_stats && config->unguarded) {
-		target = steer_fixed_target(config, &arrival);
+		target = steer_fixed_target(config, config->policy, &arrival);
 		verdict = steer_send_unguarded(ctx, config, counters, hash, rx_cpu, target);
 		if (verdict >= 0) {
 			steer_count_target(counters, hash, target);

@@ -240,16 +240,16 @@ static __always_inline struct steer_target steer_by_hash(const struct steer_conf
 	return target;
 }
 
-/* The target of a packet that has a flow, by the policies without state: none, bound, rps. */
-static __always_inline struct steer_target steer_fixed_target(const struct steer_config *config,
+/* The target of a packet that has a flow, by a policy without state: none, bound, rps. */
+static __always_inline struct steer_target steer_fixed_target(const struct steer_config *config, __u32 policy,
 							      const struct steer_arrival *packet)
 {
 	struct steer_target target = { .cpu = packet->rx_cpu, .by = STEER_BY_LOCAL };
 	const struct steer_row *row;
 
-	if (config->policy == STEER_RPS)
+	if (policy == STEER_RPS)
 		return steer_by_hash(config, packet, steer_map_of(config, packet));
-	if (config->policy == STEER_BOUND) {
+	if (policy == STEER_BOUND) {
 		row = steer_row_at(config->first_row + packet->row);
 		if (row && row->bound != STEER_NO_CPU) {
 			target.cpu = row->bound;
@@ -259,12 +259,12 @@ static __always_inline struct steer_target steer_fixed_target(const struct steer
 	return target;
 }
 
-/* The target of a packet that a rule before the policy matches. */
+/* The target of a packet that a rule before the policy matches, which has no policy of its own. */
 static __always_inline struct steer_target steer_by_match(const struct steer_config *config,
-							  const struct steer_arrival *packet)
+							  const struct steer_arrival *packet,
+							  const struct steer_action *action)
 {
 	struct steer_target target = { .cpu = packet->rx_cpu, .by = STEER_BY_MATCH };
-	const struct steer_action *action = &config->action[(packet->rule - 1) & (STEER_MAX_RULES - 1)];
 	__u64 index = action->first + ((__u64)packet->hash * action->len >> 32);
 
 	if (action->passes)
@@ -281,14 +281,19 @@ static __always_inline struct steer_target steer_target(const struct steer_confi
 							const struct steer_arrival *packet)
 {
 	struct steer_target target = { .cpu = packet->rx_cpu, .by = STEER_BY_LOCAL };
+	const struct steer_action *action;
 	__u32 policy = config->policy;
 	struct steer_map map;
 	__u32 chosen;
 
-	if (__builtin_expect(packet->rule != 0, 0))
-		return steer_by_match(config, packet);
+	if (__builtin_expect(packet->rule != 0, 0)) {
+		action = &config->action[(packet->rule - 1) & (STEER_MAX_RULES - 1)];
+		if (!action->policy)
+			return steer_by_match(config, packet, action);
+		policy = action->policy - 1;
+	}
 	if (policy < STEER_SPARSE)
-		return steer_fixed_target(config, packet);
+		return steer_fixed_target(config, policy, packet);
 	if (policy >= STEER_RFS) {
 		chosen = steer_desired(config, packet->sock_hash);
 		if (chosen) {

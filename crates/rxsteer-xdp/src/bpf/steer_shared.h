@@ -150,7 +150,9 @@ struct steer_action {
 	__u16 first;
 	__u16 len;
 	/* The packet passes, and goes through no ring. */
-	__u16 passes;
+	__u8 passes;
+	/* The number of the policy that decides instead, plus one; 0: none does. */
+	__u8 policy;
 };
 
 /* A configuration: the settings that decisions are based on. */

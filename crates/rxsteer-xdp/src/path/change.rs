@@ -135,7 +135,7 @@ impl Path {
                     }
                     self.is_flushing = false;
                     self.set_flushing();
-                    if !self.settings.policy.is_rfs() {
+                    if !self.settings.mechanisms().rfs {
                         self.desired_links = None;
                     }
                     self.before_limit = None;
@@ -289,7 +289,7 @@ impl Path {
         if needs_switches(settings) {
             self.attach_switches()?;
         }
-        if settings.policy.is_rfs() && self.desired_links.is_none() {
+        if settings.mechanisms().rfs && self.desired_links.is_none() {
             let progs = &self.loaded.skel.progs;
             let [receives, sends, closes] = SOCKET_TRACEPOINTS;
             self.desired_links = Some([

@@ -16,13 +16,21 @@ fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {
     let mut path = Path::with(loaded, &setup(), &settings(Policy::Rps)).unwrap();
     for policy in [Policy::Rfs, Policy::RfsSparse(Slots::of(4))] {
         let refused = path.apply(&settings(policy.clone())).unwrap_err();
-        assert_eq!(refused, SettingsError::NoTracepoint(policy, "sock_send_length"));
+        assert_eq!(refused, SettingsError::NoTracepoint(policy.to_string(), "sock_send_length"));
         assert!(refused.to_string().contains("the tracepoint sock_send_length"), "{refused}");
     }
+    let ruled = |rule: &str| Settings {
+        packet_rules: vec![rule.parse().unwrap()],
+        ..settings(Policy::Rps)
+    };
+    let refused = path.apply(&ruled("udp -> policy rfs+sparse")).unwrap_err().to_string();
+    let begin = "the rule 'udp → policy rfs+sparse' follows applications by the tracepoint sock_send_length";
+    assert!(refused.starts_with(begin), "{refused}");
     assert_eq!(path.tick().unwrap(), Progress::Done, "no change is under way");
     path.apply(&settings(Policy::Sparse(Slots::of(4)))).unwrap();
     while path.tick().unwrap() != Progress::Done {}
     assert_eq!(path.settings().policy, Policy::Sparse(Slots::of(4)));
+    path.apply(&ruled("udp -> policy sparse")).unwrap();
 }
 
 #[test]

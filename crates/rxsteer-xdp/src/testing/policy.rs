@@ -4,13 +4,14 @@ use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
 use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
 use crate::abi::{
     Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_BUCKETS, MAX_CPUS,
-    NO_CPU, PARSE_NUMBERS, SETS_LOG, SPARSE_ROW, WAYS, steer_bucket, steer_limiter, steer_line,
-    steer_pair, steer_row, steer_slot, steer_sparse_slot,
+    NO_CPU, PARSE_NUMBERS, SETS_LOG, SPARSE_ROW, WAYS, number_of, steer_bucket, steer_limiter,
+    steer_line, steer_pair, steer_row, steer_slot, steer_sparse_slot,
 };
 use crate::rules::RuleMaps;
 use crate::setup::MAX_INTERFACES;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, OpenMapMut, ProgramInput, ProgramMut};
+use rxsteer_core::Policy;
 use rxsteer_core::flow_limit::FLOW_LIMIT_HISTORY;
 use rxsteer_core::matching::{Action, PacketRule};
 use rxsteer_packet::HashWords;
@@ -164,7 +165,9 @@ impl KernelPolicy {
         let mut used = rules.map.len();
         for (action, rule) in config.action.iter_mut().zip(packet_rules) {
             action.first = used as u16;
-            action.passes = u16::from(rule.action == Action::Pass);
+            action.passes = u8::from(rule.action == Action::Pass);
+            let own = rule.action.policy().map(|own| number_of(&own.beside(&Policy::None)));
+            action.policy = own.map_or(0, |number| number as u8 + 1);
             for cpu in rule.action.cpus() {
                 config.map[used] = cpu.get();
                 used += 1;

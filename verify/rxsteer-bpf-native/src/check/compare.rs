@@ -53,9 +53,8 @@ impl<S: Subject> World<S> {
     }
 
     fn check_sparse_slot(&mut self, arrival: &Arrival) {
-        if self.scenario.config.policy.slots().is_none() {
-            return;
-        }
+        let Some(rule) = self.scenario.rule_of_slots() else { return };
+        let arrival = &Arrival { rule, ..*arrival };
         let explanation = self.explain(arrival);
         // The desired CPU comes first, and then the slot is unknown.
         let held = match explanation.reason {

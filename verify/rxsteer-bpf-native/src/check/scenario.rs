@@ -5,7 +5,7 @@ use crate::policy::{Act, NO_CPU, Row, Rules, Sizes};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::matching::{Action, PacketRule};
+use rxsteer_core::matching::{Action, PacketRule, RulePolicy};
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
     Balance, CpuId, CpuSet, Fallback, FlowHash, Move, Policy, SlotOrder, Slots, SockFlowTable,
@@ -35,8 +35,10 @@ pub enum Kind {
     Balance,
     /// The desired CPU decides, otherwise the sparse slot, otherwise the bucket.
     RfsSparseBalance,
-    /// Rules before the policy, then as [`Kind::RfsSparse`].
+    /// Rules before any policy without buckets; some have a policy of their own.
     Matched,
+    /// The same before a policy with buckets.
+    MatchedBalance,
     /// The hash decides, with the settings of `run`: without hysteresis, and unguarded at times.
     RpsAsRun,
 }
@@ -54,19 +56,6 @@ impl Kind {
         Kind::RfsSparseBalance,
     ];
 
-    /// Its number in `enum steer_policy`.
-    fn number(self) -> u32 {
-        match self {
-            Kind::None => abi::STEER_NONE,
-            Kind::Rps | Kind::RpsAsRun => abi::STEER_RPS,
-            Kind::Bound => abi::STEER_BOUND,
-            Kind::Sparse => abi::STEER_SPARSE,
-            Kind::Rfs => abi::STEER_RFS,
-            Kind::RfsSparse | Kind::RfsSparseBalance | Kind::Matched => abi::STEER_RFS_SPARSE,
-            Kind::Balance => abi::STEER_BALANCE,
-        }
-    }
-
     /// Whether the core decides without a flow table between changes.
     pub(crate) fn has_no_table(self) -> bool {
         matches!(self, Kind::RpsAsRun | Kind::Balance)
@@ -74,7 +63,12 @@ impl Kind {
 
     /// Whether the hash picks a bucket.
     pub(crate) fn has_buckets(self) -> bool {
-        matches!(self, Kind::Balance | Kind::RfsSparseBalance)
+        matches!(self, Kind::Balance | Kind::RfsSparseBalance | Kind::MatchedBalance)
+    }
+
+    /// Whether there are rules before the policy.
+    fn has_rules(self) -> bool {
+        matches!(self, Kind::Matched | Kind::MatchedBalance)
     }
 
     /// Whether it can be changed without a transition: the core guards its decisions, or nothing is under way at a
@@ -111,6 +105,19 @@ pub struct Scenario {
     pub(crate) unguarded: bool,
     /// The CPU of each bucket, from the core's plan.
     pub(crate) table: Vec<CpuId>,
+}
+
+/// The number of a policy in `enum steer_policy`.
+fn number_of(policy: &Policy) -> u32 {
+    match (policy, policy.is_rfs(), policy.slots()) {
+        (Policy::None, ..) => abi::STEER_NONE,
+        (Policy::Bound(_), ..) => abi::STEER_BOUND,
+        (_, true, Some(_)) => abi::STEER_RFS_SPARSE,
+        (_, true, None) => abi::STEER_RFS,
+        (_, false, Some(_)) => abi::STEER_SPARSE,
+        (Policy::Balance(..), false, None) => abi::STEER_BALANCE,
+        (_, false, None) => abi::STEER_RPS,
+    }
 }
 
 fn cpu(id: u16) -> CpuId {
@@ -205,22 +212,37 @@ impl Scenario {
             // The core's rps has no guard; its rfs without desired CPUs is rps with a guard.
             Kind::Rps | Kind::Rfs => Policy::Rfs,
             Kind::Sparse => Policy::Sparse(slots),
-            Kind::RfsSparse | Kind::Matched => Policy::RfsSparse(slots),
+            Kind::RfsSparse => Policy::RfsSparse(slots),
+            Kind::Matched => match rng.random_range(0..6) {
+                0 => Policy::None,
+                1 => Policy::Rps,
+                2 => self.bindings(rng, &all),
+                3 => Policy::Sparse(slots),
+                4 => Policy::Rfs,
+                _ => Policy::RfsSparse(slots),
+            },
+            Kind::MatchedBalance => {
+                let slots = rng.random_ratio(1, 2).then_some(slots);
+                Policy::Balance(Front { rfs: rng.random(), slots }, BALANCE)
+            }
             Kind::Balance => Policy::Balance(Front::default(), BALANCE),
             Kind::RfsSparseBalance => {
                 Policy::Balance(Front { rfs: true, slots: Some(slots) }, BALANCE)
             }
         };
-        if self.kind == Kind::Matched {
+        if self.kind.has_rules() {
             let rule = |rng: &mut ChaCha8Rng| {
-                let action = if rng.random_ratio(1, 4) {
-                    Action::Local
-                } else {
-                    Action::Cpus(cpu_set(&some(rng, &all, 4)))
+                let action = match rng.random_range(0..8) {
+                    0 | 1 => Action::Local,
+                    2..5 => Action::Policy(*RulePolicy::ALL.choose(rng).expect("there are some")),
+                    _ => Action::Cpus(cpu_set(&some(rng, &all, 4))),
                 };
                 PacketRule { terms: Vec::new(), action }
             };
             self.config.packet_rules = (0..rng.random_range(1..6)).map(|_| rule(rng)).collect();
+            if !self.config.mechanisms().maps {
+                self.config.rps_maps.clear();
+            }
         }
         self.second_generation = all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect();
         // As in `Settings::can_be_unguarded` of rxsteer-xdp.
@@ -316,9 +338,14 @@ impl Scenario {
     /// The rules for the C side.
     #[must_use]
     pub fn rules(&self) -> Rules {
-        let slots = self.config.policy.slots();
+        let mechanisms = self.config.mechanisms();
+        let slots = mechanisms.slots;
         let mut rules = Rules {
-            policy: self.kind.number(),
+            policy: match self.kind {
+                // The core's rps has no guard.
+                Kind::Rps => abi::STEER_RPS,
+                _ => number_of(&self.config.policy),
+            },
             loops: slots.map_or(0, |slots| slots.loops.into()),
             after: slots.map_or(0, |slots| slots.after.into()),
             ring_size: self.ring_size,
@@ -326,8 +353,12 @@ impl Scenario {
             inactive_after: rxsteer_core::sparse::INACTIVE_AFTER_NS,
             local_by_ring: self.goes_by_ring().into(),
             else_local: self.else_local().into(),
-            by_queue: u32::from(self.kind == Kind::Bound || !self.config.rps_maps.is_empty()),
-            no_hysteresis: self.kind.has_no_table().into(),
+            by_queue: u32::from(self.is_bound() || !self.config.rps_maps.is_empty()),
+            no_hysteresis: if self.kind.has_rules() {
+                (!mechanisms.move_flows()).into()
+            } else {
+                self.kind.has_no_table().into()
+            },
             boundary_slots: 0,
             unguarded: self.unguarded.into(),
             map_len: self.config.cpus.len() as u32,
@@ -375,6 +406,8 @@ impl Scenario {
                 used += 1;
             }
             act.len = used as u16 - act.first;
+            let own = rule.action.policy().map(|own| number_of(&own.beside(&self.config.policy)));
+            act.policy = own.map_or(0, |number| number as u8 + 1);
         }
         for id in self.possible.iter() {
             let desired = self.is_online(id)
@@ -395,6 +428,23 @@ impl Scenario {
 
     /// Whether flows that no rule places stay on the CPU that receives them.
     pub(crate) fn else_local(&self) -> bool {
-        self.config.fallback == Fallback::Local
+        let moves = !self.kind.has_rules() || self.config.mechanisms().move_flows();
+        self.config.fallback == Fallback::Local && moves
+    }
+
+    /// Whether queues are bound.
+    pub(crate) fn is_bound(&self) -> bool {
+        matches!(self.config.policy, Policy::Bound(_))
+    }
+
+    /// The rule, plus one, whose packets may have sparse slots; 0: all packets that no rule matches. `None`: no packet has
+    /// any.
+    pub(crate) fn rule_of_slots(&self) -> Option<u16> {
+        if self.config.policy.slots().is_some() {
+            return Some(0);
+        }
+        let is_sparse = |rule: &PacketRule| rule.action.policy().is_some_and(|own| own.sparse);
+        let rule = self.config.packet_rules.iter().position(is_sparse)?;
+        Some(rule as u16 + 1)
     }
 }

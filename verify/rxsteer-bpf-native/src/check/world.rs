@@ -110,12 +110,14 @@ impl<S: Subject> World<S> {
             }
             self.now += self.rng.random_range(0..1000);
             // In the core, `bound` decides by queue alone; in the kernel, it does not steer these packets.
-            let unsteered = self.scenario.kind != Kind::Bound && self.rng.random_ratio(1, 100);
+            let unsteered = !self.scenario.is_bound() && self.rng.random_ratio(1, 100);
+            let rule = self.rng.random_range(0..=self.scenario.config.packet_rules.len()) as u16;
             arrivals.push(Arrival {
                 time_ns: self.now,
                 hash: FlowHash::from_raw(if unsteered { 0 } else { hash }),
                 rx_queue: queue as u16,
-                rule: self.rng.random_range(0..=self.scenario.config.packet_rules.len()) as u16,
+                // A frame without a flow matches no rule.
+                rule: if unsteered { 0 } else { rule },
             });
         }
         self.decide(&arrivals);

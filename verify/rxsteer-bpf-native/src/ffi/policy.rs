@@ -78,7 +78,9 @@ pub struct Act {
     /// How many they are; 0: packets stay on the CPU that receives them.
     pub len: u16,
     /// Not 0: packets pass.
-    pub passes: u16,
+    pub passes: u8,
+    /// The number of the policy that decides instead, plus one; 0: none does.
+    pub policy: u8,
 }
 
 /// The settings of one RX queue: `struct steer_row`.

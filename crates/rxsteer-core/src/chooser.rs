@@ -1,0 +1,110 @@
+//! A policy, compiled: how it chooses a packet's CPU. Rules with a policy of their own have one each.
+
+use crate::admission::{Candidates, Slots};
+use crate::balance::Buckets;
+use crate::bound::Bindings;
+use crate::config::SteerConfig;
+use crate::cpu::CpuId;
+use crate::explain::NoSlot;
+use crate::maps::Maps;
+use crate::policy::{Fallback, Policy};
+use crate::queue_name::QueueName;
+use crate::sparse::Asking;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// A policy, compiled.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Chooser {
+    /// Whether desired CPUs come before the other rule.
+    pub(crate) rfs: bool,
+    pub(crate) rule: Rule,
+}
+
+/// The rule that places a flow without a desired CPU.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    None,
+    Rps(Maps),
+    Bound(Bindings),
+    Sparse(Maps, InSlots),
+}
+
+/// The settings of sparse slots, and where flows without a slot are counted, if they are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct InSlots {
+    pub(crate) slots: Slots,
+    candidates: Option<Arc<Candidates>>,
+}
+
+/// What policies are compiled from.
+pub(crate) struct Tables<'a> {
+    pub(crate) config: &'a SteerConfig,
+    pub(crate) is_usable: &'a dyn Fn(CpuId) -> bool,
+    /// For each RX queue, the CPU of packets that are not steered.
+    pub(crate) local: &'a [CpuId],
+    pub(crate) buckets: Option<&'a Buckets>,
+    pub(crate) candidates: Option<&'a Arc<Candidates>>,
+}
+
+impl Tables<'_> {
+    /// The CPU maps, or the table of buckets in their place.
+    fn maps(&self) -> Maps {
+        match self.buckets {
+            Some(buckets) => Maps::of_buckets(self.config, self.is_usable, self.local, buckets),
+            None => Maps::new(self.config, self.is_usable, self.local),
+        }
+    }
+
+    fn bindings(&self, bindings: &[(QueueName, CpuId)]) -> Bindings {
+        let bound = |queue| QueueName::most_specific(bindings, None, queue).copied();
+        let queues = (0..self.local.len() as u16).map(|queue| (queue, bound(queue)));
+        let online = queues.filter_map(|(queue, cpu)| Some((queue, cpu?)));
+        let online = online.filter(|(_, cpu)| (self.is_usable)(*cpu));
+        Bindings::new(&online.collect::<Vec<_>>())
+    }
+}
+
+impl Chooser {
+    pub(crate) fn new(policy: &Policy, tables: &Tables<'_>) -> Chooser {
+        let is_local = tables.config.fallback == Fallback::Local;
+        let rule = match (policy, policy.slots()) {
+            (Policy::None, _) => Rule::None,
+            (Policy::Bound(bindings), _) => Rule::Bound(tables.bindings(bindings)),
+            (Policy::Rfs, _) if is_local => Rule::None,
+            (_, None) => Rule::Rps(tables.maps()),
+            (_, Some(slots)) => {
+                let candidates = tables.candidates.filter(|_| slots.after > 1).cloned();
+                Rule::Sparse(tables.maps(), InSlots { slots, candidates })
+            }
+        };
+        Chooser { rfs: policy.is_rfs(), rule }
+    }
+
+    /// Whether it can change a flow's CPU although the settings stay.
+    pub(crate) fn moves_flows(&self) -> bool {
+        self.rfs || self.goes_by_time()
+    }
+
+    /// Whether decisions depend on the packets' times.
+    #[inline(always)]
+    pub(crate) fn goes_by_time(&self) -> bool {
+        matches!(self.rule, Rule::Sparse(..))
+    }
+}
+
+impl InSlots {
+    /// Where flows are counted, and the packet that is admitted; `None` when all are.
+    #[inline(always)]
+    pub(crate) fn admission(&self) -> Option<(&Candidates, u8)> {
+        self.candidates.as_deref().map(|candidates| (candidates, self.slots.after))
+    }
+
+    /// Why a flow without a slot would not be admitted. Changes nothing.
+    pub(crate) fn refused(&self, asking: &Asking) -> Option<NoSlot> {
+        let (candidates, after) = self.admission()?;
+        let before = candidates.look(asking).map_or(0, |known| known.packets);
+        let packet = before.saturating_add(1);
+        (packet < after).then_some(NoSlot::NotAdmitted { packet, after })
+    }
+}

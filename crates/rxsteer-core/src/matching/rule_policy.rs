@@ -1,0 +1,78 @@
+//! The policy of a rule.
+
+use crate::policy::{Front, Policy};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use core::fmt;
+
+/// A policy that a rule can have instead of CPUs. It is one of `rps`, `sparse`, `rfs` and `rfs+sparse`, and has the settings of
+/// the policy behind the rules: its CPU maps or buckets, its sparse slots, its fallback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RulePolicy {
+    /// Whether desired CPUs come first.
+    pub rfs: bool,
+    /// Whether sparse slots come before the hash.
+    pub sparse: bool,
+}
+
+impl RulePolicy {
+    /// Every policy that a rule can have.
+    pub const ALL: [RulePolicy; 4] = [
+        RulePolicy { rfs: false, sparse: false },
+        RulePolicy { rfs: false, sparse: true },
+        RulePolicy { rfs: true, sparse: false },
+        RulePolicy { rfs: true, sparse: true },
+    ];
+
+    /// Its name, which is that of the [`Policy`].
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match (self.rfs, self.sparse) {
+            (false, false) => "rps",
+            (false, true) => "sparse",
+            (true, false) => "rfs",
+            (true, true) => "rfs+sparse",
+        }
+    }
+
+    /// The policy of a rule before `policy`, with the settings of that.
+    #[must_use]
+    pub fn beside(self, policy: &Policy) -> Policy {
+        // Slots are one table, with one number for each CPU.
+        let slots = self.sparse.then(|| policy.slots().unwrap_or_default());
+        match (policy, self.rfs, slots) {
+            (Policy::Balance(_, balance), rfs, slots) => {
+                Policy::Balance(Front { rfs, slots }, *balance)
+            }
+            (_, false, None) => Policy::Rps,
+            (_, false, Some(slots)) => Policy::Sparse(slots),
+            (_, true, None) => Policy::Rfs,
+            (_, true, Some(slots)) => Policy::RfsSparse(slots),
+        }
+    }
+
+    /// The policy with this name, or why a rule can't have it.
+    pub(super) fn read(name: &str) -> Result<RulePolicy, String> {
+        let known = RulePolicy::ALL.into_iter().find(|policy| policy.name() == name);
+        known.ok_or_else(|| {
+            let word = name.split(':').next().unwrap_or(name);
+            let why = if word == "bound" {
+                "it goes by the RX queue; name the CPUs themselves, e.g. -> 2"
+            } else if word.contains("balance") {
+                "its buckets are of all flows. With --policy rps+balance the hash of 'policy rps' picks one of these buckets, \
+                 so name rps, sparse, rfs or rfs+sparse"
+            } else if name.contains(':') && Policy::NAMES.contains(&word) {
+                "in a rule it takes no settings: the rules share the sparse slots of --policy, and loops and after with them"
+            } else {
+                "a rule can have none, rps, sparse, rfs or rfs+sparse"
+            };
+            why.to_owned()
+        })
+    }
+}
+
+impl fmt::Display for RulePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
