@@ -128,6 +128,16 @@ pub(crate) struct Left {
     pub(crate) stuck_at: String,
 }
 
+/// In place of the message of a failed test.
+const NOTHING: &str = "it said nothing";
+
+impl Test {
+    /// Whether it failed and did not say why: messages are written once all tests have ended.
+    pub(crate) fn is_unexplained(&self) -> bool {
+        matches!(&self.verdict, Verdict::Failed(why) if why == NOTHING)
+    }
+}
+
 impl Left {
     /// Reads the folder; missing files count as empty.
     pub(crate) fn read(folder: &Path) -> Self {
@@ -219,7 +229,7 @@ impl Left {
     /// The message of a failed test.
     fn stderr(&self, name: &str) -> String {
         let head = format!("---- {name} stdout ----\n");
-        let stderr = self.out.split_once(&head).map_or("it said nothing", |(_, rest)| rest);
+        let stderr = self.out.split_once(&head).map_or(NOTHING, |(_, rest)| rest);
         let end =
             stderr.find("\n---- ").or_else(|| stderr.find("\n\nfailures:")).unwrap_or(stderr.len());
         stderr[..end].trim().to_owned()
