@@ -129,6 +129,29 @@ fn explain_names_the_rule() {
 }
 
 #[test]
+fn explain_names_the_policy_of_a_rule_and_its_reason() {
+    let flow = "10.0.0.1:40000-192.0.2.7:22/tcp";
+    let rules =
+        ["--policy", "none", "--rule", "udp -> 1", "--rule", "tcp -> policy rfs", "--cpus", "4"];
+    let explained = |more: &[&str]| {
+        let output = rxsteer(&[&["explain", flow, "--json"], &rules[..], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        assert!(errors(&output).is_empty(), "{}", errors(&output));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let at = explained(&["--app-cpu", "3"]);
+    assert_eq!(at["matched_rule"], "tcp → policy rfs");
+    assert_eq!((&at["cpu"], &at["rule_policy"]), (&3.into(), &"rfs".into()), "{at:#}");
+    assert_eq!(at["reason"]["rule"], "rfs");
+    assert_eq!(explained(&[])["reason"]["rule"], "hash", "no application is known");
+    assert_eq!(explained(&["--else", "local"])["reason"]["rule"], "stays");
+    let output = rxsteer(&[&["explain", flow, "--app-cpu", "3"], &rules[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let why = "CPU 3: rule 2 matches it, before the policy, and has policy rfs: its application runs there";
+    assert!(text.contains(why), "{text}");
+}
+
+#[test]
 fn files_have_rules_in_order_and_mistakes_have_places() {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let path = capture(dir.path(), &frames());

@@ -79,7 +79,7 @@ counters! {
         Hashed, "hashed", Packets, "Packets whose target is the CPU that the flow hash gives.";
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
-        Matched, "matched", Packets, "Packets that a rule before the policy matches.";
+        Matched, "matched", Packets, "Packets to the CPU that a rule before the policy names.";
         Deferred, "deferred", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
     }
 }
@@ -105,7 +105,7 @@ counters! {
         Hashed, "hashed", Packets, "Frames whose target is the CPU that the flow hash gives.";
         InSlots, "in_slots", Packets, "Frames whose target is the CPU of their sparse slot.";
         Rfs, "rfs", Packets, "Frames steered to the CPU where their application runs (rfs).";
-        Matched, "matched", Packets, "Frames that a rule before the policy matches.";
+        Matched, "matched", Packets, "Frames to the CPU that a rule before the policy names.";
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         Passed, "passed", Packets, "Frames that passed to the kernel's stack on this CPU.";

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use rxsteer_core::policy::Front;
 use rxsteer_core::{
-    Arrival, Backlogs, Balance, CpuId, DropReason, Fallback, FlowHash, PacketRule, Plan, Policy,
-    Refusal, Slots, SteerConfig, Steering, Verdict,
+    Arrival, Backlogs, Balance, CpuId, DropReason, Fallback, FlowHash, Mechanisms, PacketRule,
+    Plan, Policy, Refusal, Slots, SteerConfig, Steering, Verdict,
 };
 use std::sync::Arc;
 
@@ -60,11 +60,12 @@ fn config() -> impl Strategy<Value = SteerConfig> {
     ];
     (policies, 1..8u16, any::<[bool; 6]>()).prop_map(
         |(policy, cpus, [mapped, limited, offline, local, rfs_cpus, ruled])| {
-            let mapped = mapped && policy.has_maps();
+            let rules = if ruled { rules() } else { vec![] };
+            let mapped = mapped && Mechanisms::of(&policy, &rules).maps;
             let cpus = rxsteer_core::CpuSet::first(cpus).unwrap();
             let receiving = vec![cpu(0), cpu(6), cpu(7)];
             SteerConfig {
-                packet_rules: if ruled { rules() } else { vec![] },
+                packet_rules: rules,
                 rps_maps: if mapped { vec![(1.into(), "2,5".parse().unwrap())] } else { vec![] },
                 fallback: if local { Fallback::Local } else { Fallback::Hash },
                 rfs_cpus: if rfs_cpus { "1,7".parse().ok() } else { None },
@@ -79,14 +80,23 @@ fn config() -> impl Strategy<Value = SteerConfig> {
     )
 }
 
-/// Four rules; packets name them, and one that is not there.
+/// Eight rules; packets name them, and one that is not there.
 fn rules() -> Vec<PacketRule> {
-    let texts = ["tcp → 3", "udp → local", "icmp → 1,4", "any → pass"];
+    let texts = [
+        "tcp → 3",
+        "udp → local",
+        "icmp → 1,4",
+        "esp → policy rps",
+        "gre → policy sparse",
+        "sctp → policy rfs",
+        "dccp → policy rfs+sparse",
+        "any → pass",
+    ];
     texts.map(|text| text.parse().unwrap()).to_vec()
 }
 
 fn arrival() -> impl Strategy<Value = Arrival> {
-    (prop_oneof![Just(0), any::<u32>()], 0..5u16, any::<u64>(), 0..6u16).prop_map(
+    (prop_oneof![Just(0), any::<u32>()], 0..5u16, any::<u64>(), 0..10u16).prop_map(
         |(hash, rx_queue, time_ns, rule)| Arrival {
             time_ns,
             hash: FlowHash::from_raw(hash),
@@ -102,14 +112,16 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
         1 => Just(0),
         8 => (0..40u32).prop_map(|flow| flow.wrapping_mul(0x9e37_79b1)),
     ];
-    prop::collection::vec((hash, 0..5u16, 0..400_000_000u64, 0..6u16), 0..200).prop_map(|packets| {
-        let mut now = 0;
-        let arrival = |(hash, rx_queue, later, rule)| {
-            now += later;
-            Arrival { time_ns: now, hash: FlowHash::from_raw(hash), rx_queue, rule }
-        };
-        packets.into_iter().map(arrival).collect()
-    })
+    prop::collection::vec((hash, 0..5u16, 0..400_000_000u64, 0..10u16), 0..200).prop_map(
+        |packets| {
+            let mut now = 0;
+            let arrival = |(hash, rx_queue, later, rule)| {
+                now += later;
+                Arrival { time_ns: now, hash: FlowHash::from_raw(hash), rx_queue, rule }
+            };
+            packets.into_iter().map(arrival).collect()
+        },
+    )
 }
 
 /// A policy with a history: applications recorded desired CPUs, packets were sent, rules were changed.

@@ -102,7 +102,8 @@ pub struct Rules {
     ///
     /// MATCH is one or several of: tcp, udp, sctp, dccp, icmp, icmp6, esp, gre, protocol N; ip, ip6; src, dst or net (either) NETWORK;
     /// src-port, dst-port or port (either) PORTS, e.g. 80,8000-8080; vlan N; dscp N; spi N, teid N, vni N; or any alone. ACTION is CPUs
-    /// (2 or 0-1,4: the hash picks one), local or pass (the receiving CPU). At most 256. none: no rule, whatever the file says.
+    /// (2 or 0-1,4: the hash picks one), local or pass (the receiving CPU), or policy rps, sparse, rfs or rfs+sparse (as that policy
+    /// says). At most 256. none: no rule, whatever the file says.
     #[arg(long, value_name = "MATCH -> ACTION|none", value_parser = |text: &str| text.parse::<RuleSetting>())]
     pub rule: Option<Vec<RuleSetting>>,
 }

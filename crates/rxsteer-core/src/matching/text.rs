@@ -430,6 +430,18 @@ mod tests {
             ("tcp -> 1 -> 2", "a rule is MATCH -> ACTION"),
             ("tcp dst-prot 22 → 1", "word 2, 'dst-prot', is unknown; did you mean 'dst-port'?"),
             ("tpc → 1", "word 1, 'tpc', is unknown; did you mean 'tcp'?"),
+            (
+                "udp → rfs",
+                "'rfs' is no action; it is CPUs like 2 or 0-1,4, local, pass, or a policy like",
+            ),
+            ("udp → policy", "'policy' is no action"),
+            (
+                "udp → policy rfx",
+                "'rfx' can't be the policy of a rule: a rule can have none, rps, sparse",
+            ),
+            ("udp → policy bound:0=1", "it goes by the RX queue; name the CPUs themselves"),
+            ("udp → policy rfs+balance", "its buckets are of all flows"),
+            ("udp → policy sparse:loops=2", "in a rule it takes no settings"),
             ("tcp 22 → 1", "word 2, '22', is unknown; there are tcp, udp"),
             ("tcp dst-port → 1", "'dst-port' takes ports, e.g. 80 or"),
             ("dst-port 70000 → 1", "'dst-port 70000': it takes ports"),

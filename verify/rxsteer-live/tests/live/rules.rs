@@ -1,10 +1,12 @@
 //! Rules before the policy: they place live frames, change in order, and are counted.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
-    LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, skipped, slice,
+    LinkOptions, LiveFrames, MovingApplication, OrderCheck, Steering, Testbed, Traffic, skipped,
+    slice,
 };
 use serde_json::Value;
 
@@ -68,6 +70,82 @@ fn rules_place_flows_and_change_in_order() {
     assert!(seen.moves > 8, "{made} changes: {seen:?}");
     let totals = steering.totals().unwrap();
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}
+
+/// Numbered frames of flows to two sockets of an application that moves between two CPUs. A rule has the first flow alone.
+/// It follows the application, and the second one, which the policy places by hash, does not. All stay in order, also while
+/// the rule comes and goes, and with it the tracepoints of sockets.
+#[test]
+fn a_flow_follows_its_application_by_a_rule() {
+    let test = "rules::a_flow_follows_its_application_by_a_rule";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let traffic = Traffic {
+        flows: 4,
+        listeners: 2,
+        train: 4,
+        pace: Duration::from_micros(5),
+        ..Traffic::default()
+    };
+    let port = traffic.destination_port;
+    let by_rule = |policy: &str| format!("udp dst-port {port} -> policy {policy}");
+    let arguments =
+        ["in0", "--policy", "rps", "--cpus", "0-1", "--queue-size", "2048", "--socket", &socket];
+    let steering = Steering::start(
+        testbed.receiver(),
+        &[&arguments[..], &["--rule", &by_rule("rfs")]].concat(),
+    );
+    let steering = steering.unwrap();
+    let link = testbed.link();
+    let pair = |flow: u16| -> (SocketAddr, SocketAddr) {
+        let to = (link.far.ipv4, traffic.destination_port + flow);
+        (to.into(), (link.near.ipv4, traffic.source_port + flow).into())
+    };
+    let application =
+        MovingApplication::start(testbed.receiver(), &[pair(0), pair(1)], &[0, 1], 64).unwrap();
+    let check = OrderCheck::new(testbed.receiver(), &link.far, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    source.send(testbed.sender(), 0, slice(100_000, 3_000_000)).unwrap();
+    let seen = check.drained().unwrap();
+    assert_eq!(seen.late, 0, "{seen:?}");
+    let moves_of = |flow: u16| {
+        let status = ask(&["status", "--json", "--flows", "9", "--socket", &socket]);
+        let status: Value = serde_json::from_str(&status).unwrap();
+        let flows = status["largest_flows"].as_array().cloned().unwrap_or_default();
+        let from = format!(":{} -> ", traffic.source_port + flow);
+        let of = |flow: &&Value| flow["flow"].as_str().is_some_and(|flow| flow.contains(&from));
+        flows.iter().find(of).unwrap_or_else(|| panic!("{status}"))["moves"].as_u64().unwrap()
+    };
+    assert_eq!(moves_of(1), 0, "the hash has one CPU for it");
+    let followed = moves_of(0);
+    let stop = AtomicBool::new(false);
+    let policies = ["rfs", "rps", "rfs+sparse", "sparse"].map(by_rule);
+    let made = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 5_000, &stop));
+        let stopping = Stop(&stop);
+        let (begun, mut made) = (Instant::now(), 0);
+        let time = slice(Duration::from_secs(4), Duration::from_secs(60));
+        while begun.elapsed() < time || made < 2 * policies.len() {
+            let rule = &policies[made / 2 % policies.len()];
+            let rule = if made % 2 == 0 { "none" } else { rule };
+            ask(&["set", "--socket", &socket, &format!("rule={rule}")]);
+            made += 1;
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        drop(stopping);
+        sending.join().unwrap().unwrap();
+        made
+    });
+    let (seen, heard) = (check.drained().unwrap(), application.finish().unwrap());
+    assert_eq!((seen.late, heard.late, heard.repeated), (0, 0, 0), "{made}: {seen:?} {heard:?}");
+    let totals = steering.totals().unwrap();
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+    if followed < 3 {
+        let reason = format!("the flow moved {followed} times, since it was hardly read");
+        skipped(&format!("live::{test}"), &reason);
+    }
 }
 
 /// A rule that stays keeps its count when others change; a new one begins at 0.
