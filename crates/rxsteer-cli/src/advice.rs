@@ -29,7 +29,7 @@ pub(crate) fn without_effect(
     policies: &[Policy],
     changes: bool,
 ) -> Vec<String> {
-    let any = |used: fn(&Policy) -> bool| policies.iter().any(|policy| used(policy));
+    let any = |used: fn(&Policy) -> bool| policies.iter().any(used);
     let mut notes = Vec::new();
     let mut note = |given: bool, used: bool, option: &str, why: &str| {
         if given && !used {

@@ -12,14 +12,14 @@
 //! Both directions of a connection, or the fragments of a datagram, may match different rules although they have one flow hash. So with
 //! rules every policy remembers flows, and the order guard ([`crate::order`]) applies to all packets.
 
+mod action;
 mod matcher;
-mod rule_policy;
 mod tables;
 mod targets;
 mod text;
 
+pub use action::RulePolicy;
 pub use matcher::Matcher;
-pub use rule_policy::RulePolicy;
 pub use tables::{End, Ends, Interfaces, NO_VLAN, Tables, Tunnels};
 pub(crate) use targets::Targets;
 pub use text::RuleError;

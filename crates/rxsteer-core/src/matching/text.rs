@@ -1,7 +1,6 @@
 //! The text of a rule.
 
-use super::{Action, InterfaceName, PacketRule, Prefix, RulePolicy, Side, Term, TunnelNumber};
-use crate::cpu::CpuSet;
+use super::{InterfaceName, PacketRule, Prefix, Side, Term, TunnelNumber};
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -114,34 +113,6 @@ impl FromStr for PacketRule {
         let terms = read_terms(terms)?;
         is_possible(&terms)?;
         Ok(PacketRule { terms, action: action.parse()? })
-    }
-}
-
-impl FromStr for Action {
-    type Err = RuleError;
-
-    fn from_str(text: &str) -> Result<Action, RuleError> {
-        let text = text.trim();
-        let cpus = text.strip_prefix("cpus ").or_else(|| text.strip_prefix("cpu ")).unwrap_or(text);
-        if let Some(name) = text.strip_prefix("policy ") {
-            let name = name.trim();
-            // `none` leaves a packet where it is received.
-            if name == "none" {
-                return Ok(Action::Local);
-            }
-            let policy = RulePolicy::read(name);
-            return policy
-                .map(Action::Policy)
-                .map_err(|why| RuleError::Policy(name.to_owned(), why));
-        }
-        match text {
-            "local" => Ok(Action::Local),
-            "pass" => Ok(Action::Pass),
-            _ => match cpus.trim().parse::<CpuSet>() {
-                Ok(cpus) => Ok(Action::Cpus(cpus)),
-                Err(_) => Err(RuleError::Action(text.to_owned())),
-            },
-        }
     }
 }
 
@@ -341,17 +312,6 @@ impl fmt::Display for PacketRule {
             write!(f, "{term} ")?;
         }
         write!(f, "→ {}", self.action)
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Action::Cpus(cpus) => write!(f, "{cpus}"),
-            Action::Local => f.write_str("local"),
-            Action::Pass => f.write_str("pass"),
-            Action::Policy(policy) => write!(f, "policy {policy}"),
-        }
     }
 }
 

@@ -1,9 +1,12 @@
-//! The policy of a rule.
+//! Actions as text, and the policies that they name.
 
+use super::{Action, RuleError};
+use crate::cpu::CpuSet;
 use crate::policy::{Front, Policy};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;
+use core::str::FromStr;
 
 /// A policy that a rule can have instead of CPUs. It is one of `rps`, `sparse`, `rfs` and `rfs+sparse`, and has the settings of
 /// the policy behind the rules: its CPU maps or buckets, its sparse slots, its fallback.
@@ -52,7 +55,7 @@ impl RulePolicy {
     }
 
     /// The policy with this name, or why a rule can't have it.
-    pub(super) fn read(name: &str) -> Result<RulePolicy, String> {
+    fn read(name: &str) -> Result<RulePolicy, String> {
         let known = RulePolicy::ALL.into_iter().find(|policy| policy.name() == name);
         known.ok_or_else(|| {
             let word = name.split(':').next().unwrap_or(name);
@@ -74,5 +77,44 @@ impl RulePolicy {
 impl fmt::Display for RulePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl FromStr for Action {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Action, RuleError> {
+        let text = text.trim();
+        let cpus = text.strip_prefix("cpus ").or_else(|| text.strip_prefix("cpu ")).unwrap_or(text);
+        if let Some(name) = text.strip_prefix("policy ") {
+            let name = name.trim();
+            // `none` leaves a packet where it is received.
+            if name == "none" {
+                return Ok(Action::Local);
+            }
+            let policy = RulePolicy::read(name);
+            return policy
+                .map(Action::Policy)
+                .map_err(|why| RuleError::Policy(name.to_owned(), why));
+        }
+        match text {
+            "local" => Ok(Action::Local),
+            "pass" => Ok(Action::Pass),
+            _ => match cpus.trim().parse::<CpuSet>() {
+                Ok(cpus) => Ok(Action::Cpus(cpus)),
+                Err(_) => Err(RuleError::Action(text.to_owned())),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Cpus(cpus) => write!(f, "{cpus}"),
+            Action::Local => f.write_str("local"),
+            Action::Pass => f.write_str("pass"),
+            Action::Policy(policy) => write!(f, "policy {policy}"),
+        }
     }
 }
