@@ -61,15 +61,14 @@ pub fn cpus(text: &str) -> Result<CpuChoice, String> {
 /// # Errors
 /// Why the text is not a list of CPUs, and both ways to write what a single number could mean.
 pub fn cpus_listed(text: &str) -> Result<CpuSet, String> {
-    match cpus(text)? {
-        CpuChoice::List(cpus) => Ok(cpus),
-        CpuChoice::Count(first) => Err(format!(
-            "a bare number is a count of CPUs in other commands, and here a list is meant: write {0}-{0} for CPU {0} alone, or \
-             {1} for a count of {0}",
-            first.len(),
-            first.as_option()
-        )),
-    }
+    let Ok(number) = text.trim().parse::<u64>() else { return cpu_list(text) };
+    let first = u16::try_from(number).ok().and_then(CpuSet::first);
+    let count = first.map(|first| format!(", or {} for a count of {number}", first.as_option()));
+    Err(format!(
+        "a bare number is a count of CPUs in other commands, and here a list is meant: write {number}-{number} for CPU \
+         {number} alone{}",
+        count.unwrap_or_default()
+    ))
 }
 
 /// Reads a list of CPUs; a single number is that CPU.

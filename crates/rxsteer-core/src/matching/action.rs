@@ -102,6 +102,9 @@ impl FromStr for Action {
             "pass" => Ok(Action::Pass),
             _ => match cpus.trim().parse::<CpuSet>() {
                 Ok(cpus) => Ok(Action::Cpus(cpus)),
+                Err(why) if cpus.trim().starts_with(|c: char| c.is_ascii_digit()) => {
+                    Err(RuleError::Cpus(text.to_owned(), why))
+                }
                 Err(_) => Err(RuleError::Action(text.to_owned())),
             },
         }

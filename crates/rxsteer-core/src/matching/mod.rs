@@ -26,6 +26,8 @@ pub use text::RuleError;
 
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowKey;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -358,6 +360,31 @@ impl PacketRule {
             (0..index).find(|earlier| !never && hides(&rules[*earlier], rule))
         };
         (0..rules.len()).filter_map(|index| Some((index, first(index)?))).collect()
+    }
+
+    /// Whether no packet matches this rule by its outer headers: a TEID or a VNI is in UDP (GTP-U, VXLAN, Geneve), so another
+    /// protocol can only be that of the packet in the tunnel.
+    #[must_use]
+    pub fn needs_inner(&self) -> bool {
+        const UDP: u8 = 17;
+        let is_in_udp =
+            |term: &Term| matches!(term, Term::Tunnel(TunnelNumber::Teid | TunnelNumber::Vni, _));
+        let is_other = |term: &Term| matches!(term, Term::Protocol(protocol) if *protocol != UDP);
+        self.terms.iter().any(is_in_udp) && self.terms.iter().any(is_other)
+    }
+
+    /// Refuses rules that no packet can match by its outer headers, unless the `inner` ones count.
+    ///
+    /// # Errors
+    /// Which rule that is, why, and what to do.
+    pub fn check_headers(rules: &[PacketRule], inner: bool) -> Result<(), String> {
+        match rules.iter().find(|rule| !inner && rule.needs_inner()) {
+            None => Ok(()),
+            Some(rule) => Err(format!(
+                "'{rule}': no packet can match: a TEID or a VNI is in udp (GTP-U, VXLAN, Geneve); leave the protocol out, or \
+                 match the packets inside tunnels with --inner"
+            )),
+        }
     }
 
     /// For each rule that can never match, its index and that of an earlier one that matches all its packets.

@@ -1,6 +1,7 @@
 //! The text of a rule.
 
 use super::{InterfaceName, PacketRule, Prefix, Side, Term, TunnelNumber};
+use crate::cpu::CpuSetError;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -41,6 +42,8 @@ pub enum RuleError {
     Impossible(String),
     /// The action is not valid; holds it.
     Action(String),
+    /// The action begins as a list of CPUs does, and is none; holds it and why.
+    Cpus(String, CpuSetError),
     /// A rule can't have this policy; holds it and why.
     Policy(String, String),
 }
@@ -68,6 +71,7 @@ impl fmt::Display for RuleError {
                     "'{action}' is no action; it is CPUs like 2 or 0-1,4, local, pass, or a policy like 'policy rfs'"
                 )
             }
+            Self::Cpus(action, why) => write!(f, "'{action}' is no action: {why}"),
             Self::Policy(name, why) => {
                 write!(f, "'{name}' can't be the policy of a rule: {why}")
             }
@@ -248,12 +252,21 @@ fn first_address(address: IpAddr, length: u8) -> IpAddr {
 }
 
 fn ports(text: &str) -> Result<Vec<(u16, u16)>, Option<String>> {
+    let port = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let too_high = || format!("ports up to 65535, and {text} is higher");
+        text.parse::<u16>().map_err(|_| is_number.then(too_high))
+    };
     let range = |item: &str| {
         let (low, high) = item.split_once('-').unwrap_or((item, item));
-        let (low, high) = (low.parse().ok()?, high.parse().ok()?);
-        (low <= high).then_some((low, high))
+        match (port(low)?, port(high)?) {
+            (low, high) if low > high => {
+                Err(Some(format!("ports in ascending order; write {high}-{low}")))
+            }
+            ports => Ok(ports),
+        }
     };
-    text.split(',').map(|item| range(item).ok_or(None)).collect()
+    text.split(',').map(range).collect()
 }
 
 /// RFC 2474, 2597 and 3246.
@@ -404,8 +417,12 @@ mod tests {
             ("udp → policy sparse:loops=2", "in a rule it takes no settings"),
             ("tcp 22 → 1", "word 2, '22', is unknown; there are tcp, udp"),
             ("tcp dst-port → 1", "'dst-port' takes ports, e.g. 80 or"),
-            ("dst-port 70000 → 1", "'dst-port 70000': it takes ports"),
-            ("dst-port 9-8 → 1", "'dst-port 9-8': it takes ports"),
+            ("dst-port 70000 → 1", "it takes ports up to 65535, and 70000 is higher"),
+            (
+                "dst-port 80,9-8 → 1",
+                "'dst-port 80,9-8': it takes ports in ascending order; write 8-9",
+            ),
+            ("dst-port http → 1", "'dst-port http': it takes ports, e.g. 80"),
             ("tcp udp → 1", "'protocol' is there twice"),
             ("teid 9 vni 5 → 1", "'tunnel number' is there twice"),
             ("src 10.0.0.0/8 src 11.0.0.0/8 → 1", "'src' is there twice"),
@@ -423,6 +440,8 @@ mod tests {
             ("interface eth0/1 → 1", "it takes the name of an interface"),
             ("tcp → drop", "'drop' is no action"),
             ("tcp → ", "'' is no action"),
+            ("tcp → 1-0", "'1-0' is no action: the range 1-0 runs backwards; write 0-1"),
+            ("tcp → cpus 1;2", "is neither a number nor a range"),
         ] {
             let error = text.parse::<PacketRule>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
