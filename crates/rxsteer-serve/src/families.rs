@@ -78,7 +78,11 @@ pub(crate) fn families() -> Vec<Family> {
     });
     for counter in LiveCounter::ALL.iter().copied() {
         let of = |prefix: &str, value| {
-            family(prefix, counter.name(), counter.unit(), Kind::Counter, counter.help(), value)
+            let help = match prefix {
+                "cpu_" => counter.help().to_owned(),
+                _ => of_all_cpus(counter.help()),
+            };
+            family(prefix, counter.name(), counter.unit(), Kind::Counter, &help, value)
         };
         let (by_interface, by_cpu) = (BY_INTERFACE.contains(&counter), BY_CPU.contains(&counter));
         if by_interface {
@@ -146,7 +150,16 @@ fn of_cpu(counter: LiveCpuCounter) -> Option<Family> {
         }
         _ => ("cpu_", Value::Cpu(Box::new(count))),
     };
-    Some(family(prefix, counter.name(), counter.unit(), kind, counter.help(), value))
+    let help = match value {
+        Value::Instance(_) => of_all_cpus(counter.help()),
+        _ => counter.help().to_owned(),
+    };
+    Some(family(prefix, counter.name(), counter.unit(), kind, &help, value))
+}
+
+/// The help of a counter of one CPU, for the sum over all of them.
+fn of_all_cpus(help: &str) -> String {
+    help.replace(" on this CPU", "").replace("this CPU's", "a CPU's")
 }
 
 /// A metric of a counter. Times are in seconds, as everywhere in Prometheus; a name that has the unit gets no other.
