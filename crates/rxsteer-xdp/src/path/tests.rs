@@ -5,7 +5,7 @@ use crate::abi::{FLUSHING, LastPacket, MAX_DEVICES};
 use crate::load::load_on;
 use crate::rings::tests::setup;
 use crate::testing::loaded;
-use rxsteer_core::{Policy, Slots};
+use rxsteer_core::{PacketRule, Policy, Slots};
 
 #[test]
 fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {
@@ -211,6 +211,30 @@ fn drain_during_a_change_ends_it() {
         }
         assert!(path.change.is_none() && !path.is_flushing && path.passes_frames);
     });
+}
+
+/// The report at the end has the rules that held, although programs without rules let frames pass by then.
+#[test]
+fn rules_stay_known_while_frames_pass_at_the_end() {
+    let Some(loaded) =
+        loaded("path::rules_stay_known_while_frames_pass_at_the_end", load(&setup()))
+    else {
+        return;
+    };
+    let rule: PacketRule = "udp → 0".parse().unwrap();
+    let all = Settings::new(Policy::Rps, "0".parse().unwrap());
+    let settings = Settings { packet_rules: vec![rule.clone()], ..all };
+    let mut path = Path::with(loaded, &setup(), &settings).unwrap();
+    path.tick_until_done().unwrap();
+    let view = path.view().unwrap();
+    assert_eq!(view.rule_hits(), [(rule.clone(), 0)]);
+    path.begin_drain().unwrap();
+    while !path.is_drained() {
+        path.graces.until_all_are_over();
+        path.tick().unwrap();
+    }
+    path.tick().unwrap();
+    assert_eq!(view.rule_hits(), [(rule, 0)]);
 }
 
 /// Where the load can't be measured any more, no bucket moves, and the path says why until it can be measured again.

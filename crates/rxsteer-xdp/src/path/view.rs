@@ -32,12 +32,17 @@ impl Path {
 
     /// Publishes the present state to the views.
     pub(super) fn publish(&self) {
+        let rules = match self.is_draining {
+            // Programs without rules follow at the end: what the last ones matched stays known.
+            true => self.known.get().rules.clone(),
+            false => self.loaded.rules.rules(self.active_part()).to_vec(),
+        };
         self.known.set(Known {
             settings: self.settings.clone(),
             is_unguarded: self.is_unguarded(),
             devices: self.known_devices(),
             buckets: self.buckets.clone(),
-            rules: self.loaded.rules.rules(self.active_part()).to_vec(),
+            rules,
         });
     }
 
