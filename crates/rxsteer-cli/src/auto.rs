@@ -17,9 +17,9 @@ use crate::output::{note, print};
 use crate::run::args::RunArgs;
 use crate::{Outcome, check};
 use clap::{Args, Parser};
-use rxsteer_host::change::Wanted;
+use rxsteer_host::change::{Wanted, refuse_offline};
 use rxsteer_host::recommend::Action;
-use rxsteer_host::{Host, InterfaceKnobs, Root, default_policy, links};
+use rxsteer_host::{Host, InterfaceKnobs, Root, Topology, default_policy, links};
 use rxsteer_settings::cpus_listed;
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::{printable, sys};
@@ -66,16 +66,17 @@ pub(crate) struct AutoArgs {
     #[arg(long)]
     pub(crate) anyway: bool,
 
-    /// End after this long, e.g. 10m, counted from the start
+    /// End after this long, e.g. 10m, counted from the start; longer than --sample and --verify together
     #[arg(long, value_name = "DURATION", value_parser = crate::input_args::parse_sample)]
     pub(crate) duration: Option<Duration>,
 }
 
 /// The command.
 pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
+    let root = Root::host();
+    refuse(args, &Topology::look(&root))?;
     let until = args.duration.and_then(|time| Instant::now().checked_add(time));
     let waiting = Waiting::begin()?;
-    let root = Root::host();
     let links = links()?;
     let chosen = check::chosen(std::slice::from_ref(&args.interface), &links)?;
     let [link] = chosen.as_slice() else {
@@ -130,6 +131,23 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     let knobs: InterfaceKnobs = recommended.facts.knobs;
     let mut events = Events::new(Instant::now(), EventsOut::messages());
     hold(&root, &[(knobs, wanted)], Some(args.verify), until, &waiting, &mut events)
+}
+
+/// Refuses, before anything is measured, what could not be carried out after it.
+fn refuse(args: &AutoArgs, topology: &Topology) -> anyhow::Result<()> {
+    if let Some(cpus) = &args.cpus {
+        refuse_offline(cpus, topology).map_err(|why| anyhow::anyhow!("--cpus {cpus}: {why}"))?;
+    }
+    let least = args.sample + args.verify;
+    anyhow::ensure!(
+        args.duration.is_none_or(|duration| duration > least),
+        "--duration {:?} is over before it is measured: --sample {:?} and --verify {:?} come first; name a longer --duration, \
+         or shorter ones of these",
+        args.duration.unwrap_or_default(),
+        args.sample,
+        args.verify
+    );
+    Ok(())
 }
 
 /// What `rxsteer run` is given.

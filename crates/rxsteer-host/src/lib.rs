@@ -48,7 +48,7 @@ pub use finding::{Finding, State, can_run};
 pub use holder::Holder;
 pub use host::{Host, KernelVersion, host_name};
 pub use interface::{Attached, AttachedMode, Interface, Master, Offloads, Peer, XdpFeatures};
-pub use judge::{Help, default_policy, help, may_be_generic, relief};
+pub use judge::{Help, default_policy, help, is_down, may_be_generic, relief, too_few};
 pub use knobs::{Globals, InterfaceKnobs, Interrupt, RxQueue, TxQueue};
 pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};
 pub use load::{CpuLoad, Load, Ticks};

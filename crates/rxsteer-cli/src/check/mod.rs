@@ -12,10 +12,11 @@ use crate::output;
 use crate::words::nearest;
 use args::CheckArgs;
 use rxsteer_host::{
-    Finding, Help, Host, Interface, LOOPBACK, Link, Load, Pattern, can_run, help, host_name, judge,
-    links,
+    Finding, Help, Host, Interface, LOOPBACK, Link, Load, Pattern, can_run, help, host_name,
+    is_down, judge, links,
 };
 use rxsteer_status::client;
+use rxsteer_user::printable;
 use std::time::Duration;
 
 /// What was looked at, and what follows from it.
@@ -188,6 +189,14 @@ pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
         }
     }
     text
+}
+
+/// Says that nothing comes from an interface that is down.
+pub(crate) fn note_down(link: &Link) {
+    if !link.up {
+        let name = printable(&link.name);
+        output::note(&format!("rxsteer: {name}: {}", is_down(&name)));
+    }
 }
 
 /// Says which other instance steers an interface, if one does.

@@ -32,6 +32,8 @@ pub(super) struct Measured {
     pub(super) inside: Option<Fits>,
     /// Whether a CPU is short of time, where that was measured.
     pub(super) relief: Option<Help>,
+    /// Why nothing follows from so little traffic, where that is so.
+    pub(super) too_few: Option<String>,
 }
 
 impl Measured {
@@ -79,6 +81,8 @@ pub(super) enum Rule {
     OneCpu,
     /// Nothing was received.
     NoTraffic,
+    /// Too little was received to judge by.
+    TooFew,
     /// No frame has a flow.
     NoFlows,
     /// It was measured that no CPU is short of time.
@@ -121,6 +125,9 @@ pub(super) fn of(measured: &Measured) -> Advice {
     if measured.packets == 0 {
         let why = "no traffic seen; ask again under the usual load.";
         return alone(Rule::NoTraffic, why.to_owned());
+    }
+    if let Some(why) = &measured.too_few {
+        return alone(Rule::TooFew, format!("{why}."));
     }
     if measured.flows == 0 {
         let why =

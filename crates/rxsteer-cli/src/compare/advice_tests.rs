@@ -20,6 +20,7 @@ fn measured(largest_flow: u64, medians: &[(&str, f64)]) -> Measured {
         apps_named: false,
         inside: None,
         relief: None,
+        too_few: None,
     }
 }
 
@@ -96,6 +97,17 @@ fn one_flow_is_left_alone_unless_it_is_a_tunnel() {
     let advice = of(&measured);
     assert_eq!(rule(&advice), named(Rule::InnerHeaders, "rps"));
     assert!(advice.inner);
+}
+
+#[test]
+fn nothing_follows_from_a_packet_or_two() {
+    let why = rxsteer_host::too_few("eth0", 0.3).unwrap();
+    let few = Measured { packets: 1, flows: 1, too_few: Some(why), ..measured(1, &SPREAD) };
+    let advice = of(&few);
+    assert_eq!(rule(&advice), (Rule::TooFew, None));
+    assert!(
+        advice.text.contains("eth0 received 0 frames/s while it was measured, too few to judge")
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ use anyhow::Context;
 use args::{AdviseArgs, Choices, CompareArgs};
 use indicatif::ProgressBar;
 use rxsteer_host::recommend::Traffic;
-use rxsteer_host::{Help, Interface, Link, Load, default_cpus, links, relief};
+use rxsteer_host::{Help, Interface, Link, Load, default_cpus, links, relief, too_few};
 use rxsteer_user::core::policy::Front;
 use rxsteer_user::core::{Balance, CpuId, CpuSet, Policy, Slots, limits};
 use rxsteer_user::packet::DissectOptions;
@@ -95,6 +95,8 @@ struct Sampled {
     received: Option<u64>,
     /// Whether a CPU is short of time for receiving.
     relief: Help,
+    /// Why nothing follows from so little traffic.
+    too_few: Option<String>,
     /// Whether the answer stands before the table.
     answer_first: bool,
 }
@@ -156,6 +158,7 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
             anyhow::bail!("{} means {} interfaces; name one", printable(name), several.len())
         }
     };
+    check::note_down(&link);
     let cpus = match &args.cpus {
         Some(choice) => choice.cpus(sys::allowed_cpus()),
         None => default_cpus(&[&link.name])?,
@@ -183,8 +186,12 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
         output::table::duration(sample.elapsed)
     );
     let interface = Interface::look_at(&link, &links);
+    let watched = sample.watched.as_secs_f64().max(1e-9);
+    let rate = sample.received.unwrap_or(sample.frames) as f64 / watched;
     let sampled = Sampled {
         relief: relief(&link.name, &cpus, &load, sample.elapsed),
+        // Who compares by hand may mean these few.
+        too_few: too_few(&link.name, rate).filter(|_| limits.is_paced()),
         received: sample.received,
         frames: sample.frames,
         elapsed: sample.elapsed,
@@ -311,6 +318,7 @@ fn compare(
         return Ok(interrupted());
     }
     measured.relief = sampled.as_ref().map(|sampled| sampled.relief.clone());
+    measured.too_few = sampled.as_ref().and_then(|sampled| sampled.too_few.clone());
     let advice = advice::of(&measured);
     let commands = commands::of(&advice, &cpus, dissect, sampled.as_ref().map(|it| &it.interface))?;
     let compared = Compared {
@@ -354,6 +362,7 @@ fn measured(rows: &[Row], cpus: usize, apps_named: bool) -> Measured {
         apps_named,
         inside: None,
         relief: None,
+        too_few: None,
     }
 }
 

@@ -11,6 +11,7 @@ use rxsteer_host::change::{
     self, ApplyError, Journal, Lock, Measured, Persisted, Plan, Refusal, Turn, Verdict, Wanted,
     judge, persist_files, undo, verify,
 };
+use rxsteer_host::recommend::left_alone;
 use rxsteer_host::{Globals, Link, Reach, Root, Topology, links, others};
 use rxsteer_user::printable;
 use std::fmt::Write as _;
@@ -37,10 +38,13 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
             persisted.push(persist_files(root, knobs, plan, &wanted, &program)?);
         }
     }
-    let Some(plan) = Plan::join(plans) else {
+    let Some(mut plan) = Plan::join(plans) else {
         print("There is no NIC here; name an interface: rxsteer host apply IFACE\n")?;
         return Ok(Outcome::Success);
     };
+    if !args.off {
+        plan.notes.extend(interfaces.iter().filter_map(left_alone));
+    }
     print(&shown(root, &plan, &persisted))?;
     if args.dry_run {
         return Ok(Outcome::Success);

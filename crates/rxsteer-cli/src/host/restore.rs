@@ -58,9 +58,13 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
 fn asked(changes: &[Change], files: &[String]) -> String {
     let mut text = String::new();
     for change in changes {
-        let (now, back) = (short(&change.new), short(&change.original));
+        let (path, now, back) =
+            (printable(&change.path), short(&change.new), short(&change.original));
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{}\n  {now} -> {back}", printable(&change.path));
+        let _ = match change.new == change.original {
+            true => writeln!(text, "{path}\n  {back}, as before: it needs no change"),
+            false => writeln!(text, "{path}\n  {now} -> {back}"),
+        };
     }
     for path in files {
         let _ = writeln!(text, "{} is removed", printable(path));
@@ -100,8 +104,24 @@ fn shown(restored: &[Restored], files: &[String]) -> String {
     for path in files {
         let _ = writeln!(text, "{} was removed", printable(path));
     }
-    let values = if restored.len() == 1 { "value was" } else { "values were" };
-    let _ = writeln!(text, "{done} of {} {values} set back", restored.len());
+    let as_before = restored.iter().filter(|one| matches!(one.outcome, Outcome::AsBefore)).count();
+    let values = |count| if count == 1 { "value was" } else { "values were" };
+    let changed = restored.len() - as_before;
+    let _ = match (changed, as_before) {
+        (0, 0) => writeln!(text, "no value had to be set back"),
+        (0, _) => writeln!(
+            text,
+            "nothing had to be changed: {as_before} {} as before already",
+            values(as_before)
+        ),
+        (_, 0) => writeln!(text, "{done} of {changed} {} set back", values(changed)),
+        _ => writeln!(
+            text,
+            "{done} of {changed} {} set back; {as_before} more {} as before already",
+            values(changed),
+            values(as_before)
+        ),
+    };
     text
 }
 
@@ -112,4 +132,26 @@ fn shown_json(restored: &[Restored], files: &[String]) -> String {
         "removed": files,
     });
     format!("{report:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use change::Outcome;
+
+    #[test]
+    fn value_that_is_as_before_is_no_failure() {
+        let of = |outcome| Restored { path: "/a".to_owned(), original: "0\n".to_owned(), outcome };
+        let before = of(Outcome::AsBefore);
+        let text = shown(std::slice::from_ref(&before), &[]);
+        assert!(
+            text.ends_with("nothing had to be changed: 1 value was as before already\n"),
+            "{text}"
+        );
+        let text = shown(&[of(Outcome::Restored { from: "3\n".to_owned() }), before], &[]);
+        assert!(
+            text.ends_with("1 of 1 value was set back; 1 more value was as before already\n"),
+            "{text}"
+        );
+    }
 }

@@ -80,6 +80,7 @@ pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::R
     let mut first = 0_u16;
     let mut all = Vec::new();
     for link in chosen {
+        check::note_down(link);
         let name = &link.name;
         let queues = match way {
             // Each socket's filter sees all packets of the interface: more of them than threads are only a cost.

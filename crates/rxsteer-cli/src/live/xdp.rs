@@ -52,7 +52,9 @@ pub(super) fn open(
                 .with_context(|| format!("can't receive from {}", printable(name)))?;
             kept.push(Box::new(promiscuous));
         }
-        note_before(args, name);
+        if args.bridge.is_some() {
+            note_checksums(name);
+        }
         let queues = u32::from(rx_queues.end - rx_queues.start);
         least_queues = least_queues.max(queues);
         ports.push(Port {
@@ -69,6 +71,10 @@ pub(super) fn open(
     options.busy_poll_us = args.busy_poll;
     options.zero_copy = args.zero_copy.then_some(true);
     let mut opened = xdp::open(&ports, &options).context("can't receive by AF_XDP")?;
+    if args.bridge.is_none() {
+        // Not before they attached: where that fails, the host goes on receiving.
+        interfaces.iter().for_each(|named| note_taken(&named.name));
+    }
     let modes = opened.iter().map(mode).collect();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for (port, named) in opened.iter_mut().zip(interfaces) {
@@ -98,16 +104,18 @@ fn mode(port: &XdpPort) -> String {
     format!("AF_XDP, {} XDP, {copies}, {queues}", port.mode)
 }
 
-/// What is to be known before packets are taken away.
-fn note_before(args: &LiveArgs, name: &str) {
+/// What is to be known once packets are taken away.
+fn note_taken(name: &str) {
+    output::note(&format!(
+        "rxsteer: this host no longer receives what comes in at {}: AF_XDP takes packets before its stack. Use --io packet to \
+         receive copies.",
+        printable(name)
+    ));
+}
+
+/// What is to be known before a bridge sends frames on.
+fn note_checksums(name: &str) {
     let shown = printable(name);
-    if args.bridge.is_none() {
-        output::note(&format!(
-            "rxsteer: this host no longer receives what comes in at {shown}: AF_XDP takes packets before its stack. Use --io \
-             packet to receive copies."
-        ));
-        return;
-    }
     let Ok(interface) = Interface::look(name) else { return };
     let leaves_checksums = match &interface.peer {
         Some(Peer::Here { offloads, .. }) => offloads.is_none_or(|offloads| offloads.tx_checksum),

@@ -256,8 +256,19 @@ fn default_cpus(interface: &InterfaceKnobs, topology: &Topology) -> Option<CpuSe
 
 /// The kernel leaves offline CPUs out of a CPU map, and isolated ones (`rps_cpumask_housekeeping`), and says nothing.
 fn refuse_unusable(cpus: &CpuSet, topology: &Topology) -> Result<(), PlanError> {
+    refuse(cpus, topology, topology.sets.isolated.as_ref())
+}
+
+/// Refuses CPUs that are not online.
+///
+/// # Errors
+/// Which they are, and those that can be used.
+pub fn refuse_offline(cpus: &CpuSet, topology: &Topology) -> Result<(), PlanError> {
+    refuse(cpus, topology, None)
+}
+
+fn refuse(cpus: &CpuSet, topology: &Topology, isolated: Option<&CpuSet>) -> Result<(), PlanError> {
     let Some(online) = &topology.sets.online else { return Ok(()) };
-    let isolated = topology.sets.isolated.as_ref();
     let is_isolated = |cpu: &_| isolated.is_some_and(|set| set.contains(*cpu));
     let off = CpuSet::new(cpus.iter().filter(|cpu| !online.contains(*cpu)));
     let apart = CpuSet::new(cpus.iter().filter(is_isolated));

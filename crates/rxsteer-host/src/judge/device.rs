@@ -44,8 +44,8 @@ fn device(interface: &Interface) -> Finding {
     if link.hardware_type == LOOPBACK {
         return Finding::blocker(
             topic,
-            "it is the loopback interface",
-            "its packets come from this host: they are processed where they were sent, and steering them gains nothing",
+            LOOPBACK_IS[0],
+            LOOPBACK_IS[1],
             "name the interface that packets arrive on; rxsteer check without a name lists NICs",
         );
     }
@@ -125,12 +125,30 @@ fn port(interface: &Interface) -> Option<Finding> {
     ))
 }
 
+/// What the loopback interface is, and why it is left alone.
+pub(crate) const LOOPBACK_IS: [&str; 2] = [
+    "it is the loopback interface",
+    "its packets come from this host: they are processed where they were sent, and steering them gains nothing",
+];
+
+/// What an interface that is down is, and what follows.
+const DOWN_IS: [&str; 2] = ["it is down", "it receives nothing until it is up"];
+
 fn up(interface: &Interface) -> Option<Finding> {
     let link = &interface.link;
-    (!link.up).then(|| {
-        Finding::note("up", "it is down", "it receives nothing until it is up")
-            .fix(format!("ip link set dev {} up", link.name))
-    })
+    let [what, why] = DOWN_IS;
+    (!link.up).then(|| Finding::note("up", what, why).fix(bring_up(&link.name)))
+}
+
+/// The command that brings an interface up.
+fn bring_up(name: &str) -> String {
+    format!("ip link set dev {name} up")
+}
+
+/// What is said of an interface that is down, and the command that brings it up.
+pub fn is_down(name: &str) -> String {
+    let [what, why] = DOWN_IS;
+    format!("{what}, and {why}: {}", bring_up(name))
 }
 
 fn driver(interface: &Interface) -> Option<Finding> {

@@ -116,10 +116,8 @@ fn by_queues(interface: &Interface, cpus: usize) -> Help {
 pub fn relief(name: &str, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
     let seconds = time.as_secs_f64().max(1e-9);
     let rate = load.received.get(name).map(|frames| *frames as f64 / seconds);
-    if let Some(rate) = rate.filter(|rate| *rate < QUIET) {
-        return Help::Unknown(format!(
-            "{name} received {rate:.0} frames/s while it was measured, too few to judge; measure under the usual load"
-        ));
+    if let Some(why) = rate.and_then(|rate| too_few(name, rate)) {
+        return Help::Unknown(why);
     }
     let busiest = load.cpus.iter().max_by(|a, b| in_softirqs(a).total_cmp(&in_softirqs(b)));
     let Some(busiest) = busiest.filter(|cpu| cpu.ticks.all > 0) else {
@@ -160,6 +158,13 @@ pub fn relief(name: &str, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
         "{does}, {dropped} packets were dropped, and the other CPUs are {:.0} % idle",
         100.0 * idle
     ))
+}
+
+/// Why nothing follows from what an interface received in a second, if it was too little.
+pub fn too_few(name: &str, rate: f64) -> Option<String> {
+    (rate < QUIET).then(|| {
+        format!("{name} received {rate:.0} frames/s while it was measured, too few to judge; measure under the usual load")
+    })
 }
 
 /// The share of its time that a CPU spends in softirqs.

@@ -11,8 +11,10 @@ mod queues;
 mod tests;
 mod threads;
 
+pub(crate) use device::LOOPBACK_IS;
+pub use device::is_down;
 pub(crate) use help::{BUSY, QUIET, in_softirqs};
-pub use help::{Help, help, relief};
+pub use help::{Help, help, relief, too_few};
 pub use load::load;
 pub use threads::real_time_refused;
 

@@ -13,7 +13,9 @@ pub use facts::{Counts, Facts, Measurement, Traffic};
 pub use sets::Sets;
 
 use crate::cpus::Cpus;
-use crate::judge::{BUSY, Help, QUIET, in_softirqs, relief};
+use crate::judge::{BUSY, Help, LOOPBACK_IS, QUIET, in_softirqs, is_down, relief};
+use crate::knobs::InterfaceKnobs;
+use crate::link::LOOPBACK;
 use crate::load::Load;
 use crate::rss::Rss;
 use rxsteer_core::{CpuId, CpuSet, Policy, Slots};
@@ -63,6 +65,10 @@ fn shown<T: ToString, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error
 pub enum Rule {
     /// There is one CPU to choose from.
     OneCpu,
+    /// It is the loopback interface.
+    Loopback,
+    /// It is down.
+    Down,
     /// Its packets arrive on the interfaces below.
     Upper,
     /// Too few frames to judge.
@@ -125,15 +131,37 @@ struct Judge<'a> {
 const UPPER: [&str; 10] =
     ["bond", "bridge", "hsr", "ipvlan", "ipvtap", "macvlan", "macvtap", "team", "vlan", "vrf"];
 
+/// Why an interface is left alone, whatever is measured.
+fn without_measurement(knobs: &InterfaceKnobs) -> Option<(Rule, String)> {
+    if knobs.hardware_type == Some(LOOPBACK) {
+        return Some((Rule::Loopback, LOOPBACK_IS.join(", and ")));
+    }
+    if !knobs.up {
+        return Some((Rule::Down, is_down(&knobs.name)));
+    }
+    let kind = knobs.kind.as_deref().filter(|kind| UPPER.contains(kind))?;
+    let why = format!(
+        "{} is a {kind} interface: the kernel steers its packets where they arrive, on the interfaces below it. Ask for those: \
+         rxsteer host recommend IFACE",
+        knobs.name
+    );
+    Some((Rule::Upper, why))
+}
+
+/// What [`recommend`] says of an interface that is left alone whatever is measured; `None` where that takes a measurement.
+#[must_use]
+pub fn left_alone(knobs: &InterfaceKnobs) -> Option<String> {
+    without_measurement(knobs).map(|(_, why)| alone(&knobs.name, &why))
+}
+
+fn alone(name: &str, why: &str) -> String {
+    format!("Leave {name} alone: {why}.")
+}
+
 impl Judge<'_> {
     fn recommendation(&self) -> Recommendation {
-        let kind = self.facts.knobs.kind.as_deref().unwrap_or_default();
-        if UPPER.contains(&kind) {
-            return self.alone(
-                Rule::Upper,
-                format!("{} is a {kind} interface: the kernel steers its packets where they arrive, on the interfaces \
-                         below it. Ask for those: rxsteer host recommend IFACE", self.name),
-            );
+        if let Some((rule, why)) = without_measurement(&self.facts.knobs) {
+            return self.alone(rule, why);
         }
         let sets: &Cpus = &self.facts.topology.sets;
         let Some(cpus) = sets.usable(&[]) else {
@@ -166,7 +194,7 @@ impl Judge<'_> {
     }
 
     fn alone(&self, rule: Rule, why: String) -> Recommendation {
-        let sentences = vec![format!("Leave {} alone: {why}.", self.name)];
+        let sentences = vec![alone(self.name, &why)];
         Recommendation { rule, action: Action::LeaveAlone, sentences, commands: Vec::new() }
     }
 

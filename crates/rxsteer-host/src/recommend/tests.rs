@@ -246,6 +246,23 @@ fn leave_it_alone_takes_a_measurement() {
 }
 
 #[test]
+fn what_is_down_or_the_loopback_is_left_alone_without_a_measurement() {
+    let machine = MachineSpec::cpus(8).nic(NicSpec::named("eth0").driver("igb"));
+    let mut down = facts(&machine);
+    assert_eq!(left_alone(&down.knobs), None);
+    down.knobs.up = false;
+    let found = recommend(&down, &Measurement::default());
+    let text = "Leave eth0 alone: it is down, and it receives nothing until it is up: ip link set dev eth0 up.";
+    assert_eq!((found.rule, found.sentences), (Rule::Down, vec![text.to_owned()]));
+    assert_eq!(left_alone(&down.knobs).as_deref(), Some(text));
+    let mut loopback = facts(&machine);
+    (loopback.knobs.name, loopback.knobs.hardware_type) = ("lo".to_owned(), Some(LOOPBACK));
+    let found = recommend(&loopback, &measured(&loopback, &[(0, 95)]));
+    assert_eq!(found.rule, Rule::Loopback);
+    assert!(found.sentences[0].starts_with("Leave lo alone: it is the loopback"), "{found}");
+}
+
+#[test]
 fn what_is_wanted_is_what_is_said() {
     let two = MachineSpec { cores_per_cache: 4, ..MachineSpec::cpus(8) }
         .nic(NicSpec::named("eth0").queues(2, 2).interrupts([0, 4]));
