@@ -3,6 +3,7 @@
 
 use crate::finished::Run;
 use crate::steer_args::SteerSettings;
+use rxsteer_settings::Steering;
 use rxsteer_user::core::limits::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_user::core::{Fallback, PacketRule, Policy, SteerConfig};
 use rxsteer_user::{PipelineConfig, Speed};
@@ -23,6 +24,9 @@ pub(crate) fn policies(config: &PipelineConfig) -> Vec<Policy> {
     changed.chain([&config.policy]).flat_map(|policy| with_rules(policy, &rules)).collect()
 }
 
+/// Why a setting that only rfs uses changes nothing.
+const ONLY_RFS: &str = "only rfs looks where applications run";
+
 /// Settings that change nothing, each with the reason.
 pub(crate) fn without_effect(
     steer: &SteerSettings,
@@ -30,43 +34,51 @@ pub(crate) fn without_effect(
     changes: bool,
 ) -> Vec<String> {
     let any = |used: fn(&Policy) -> bool| policies.iter().any(used);
-    let mut notes = Vec::new();
-    let mut note = |given: bool, used: bool, option: &str, why: &str| {
-        if given && !used {
-            notes.push(format!("{option} changes nothing here: {why}"));
-        }
-    };
-    note(
-        steer.tables.sock_flow_entries.is_some(),
-        any(Policy::is_rfs),
+    let tables = &steer.tables;
+    let mut notes = unused(&[(
+        tables.sock_flow_entries.is_some() && !any(Policy::is_rfs),
         "--sock-flow-entries",
-        "only rfs looks where applications run",
-    );
-    note(
-        steer.steering.fallback.is_some(),
-        any(|policy| policy.remembers_flows() && policy.balance().is_none()),
-        "--else",
-        "only rfs and sparse have flows that they do not place themselves",
-    );
-    note(
-        steer.steering.rfs_cpus.is_some(),
-        any(Policy::is_rfs),
-        "--rfs-cpus",
-        "only rfs looks where applications run",
-    );
-    note(
-        steer.tables.flow_cnt.is_some(),
-        any(Policy::remembers_flows) || changes,
-        "--flow-cnt",
-        "only sparse and rfs remember flows",
-    );
-    note(
-        steer.rx_devices.is_some(),
-        any(|policy| policy.slots().is_some()),
-        "--rx-devices",
-        "only sparse distinguishes devices",
-    );
+        ONLY_RFS,
+    )]);
+    notes.extend(steering_without_effect(&steer.steering, policies));
+    notes.extend(unused(&[
+        (
+            tables.flow_cnt.is_some() && !any(Policy::remembers_flows) && !changes,
+            "--flow-cnt",
+            "only sparse and rfs remember flows",
+        ),
+        (
+            steer.rx_devices.is_some() && !any(|policy| policy.slots().is_some()),
+            "--rx-devices",
+            "only sparse distinguishes devices",
+        ),
+    ]));
     notes
+}
+
+/// The same of the settings that every datapath has, which `rxsteer set` can change.
+pub(crate) fn steering_without_effect<const BUCKETS: u32>(
+    given: &Steering<BUCKETS>,
+    policies: &[Policy],
+) -> Vec<String> {
+    let any = |used: fn(&Policy) -> bool| policies.iter().any(|policy| used(policy));
+    // The words for the default ask for nothing.
+    let is_else = given.fallback.is_some_and(|fallback| fallback != Fallback::default());
+    let has_rest = any(|policy| policy.remembers_flows() && policy.balance().is_none());
+    unused(&[
+        (
+            is_else && !has_rest,
+            "--else",
+            "only rfs and sparse have flows that they do not place themselves",
+        ),
+        (given.rfs_cpus().flatten().is_some() && !any(Policy::is_rfs), "--rfs-cpus", ONLY_RFS),
+    ])
+}
+
+/// The settings that are without effect, with their reasons.
+fn unused(settings: &[(bool, &str, &str)]) -> Vec<String> {
+    let unused = settings.iter().filter(|(is_unused, ..)| *is_unused);
+    unused.map(|(_, option, why)| format!("{option} changes nothing here: {why}")).collect()
 }
 
 /// What to say before a replay.
@@ -160,6 +172,26 @@ fn flow_slots(config: &PipelineConfig) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_without_effect_are_named() {
+        let given = |policy: &str, rule: Option<&str>| {
+            let rules: Vec<PacketRule> = rule.iter().map(|rule| rule.parse().unwrap()).collect();
+            let steering = Steering::<4096> {
+                fallback: Some(Fallback::Local),
+                rfs_cpus: Some("0-1".parse().unwrap()),
+                ..Steering::default()
+            };
+            let policies = with_rules(&policy.parse().unwrap(), &rules);
+            steering_without_effect(&steering, &policies)
+        };
+        let notes = given("rps", None);
+        assert!(notes.len() == 2 && notes[0].starts_with("--else changes nothing"), "{notes:?}");
+        assert!(notes[1].starts_with("--rfs-cpus changes nothing here: only rfs"), "{notes:?}");
+        assert_eq!(given("sparse", None).len(), 1);
+        assert_eq!(given("rfs", None), [""; 0]);
+        assert_eq!(given("rps", Some("udp -> policy rfs")), [""; 0]);
+    }
 
     #[test]
     fn advised_size_can_be_had() {

@@ -5,10 +5,12 @@ use crate::output;
 use crate::run::args::RunSettings;
 use crate::settings_file;
 use clap::{Args, Subcommand, ValueHint};
-use rxsteer_settings::Options;
+#[cfg(feature = "xdp")]
+use rxsteer_settings::names;
+use rxsteer_settings::{Text, mistakes, read};
 use rxsteer_user::shown;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Check a file of settings before rxsteer run reads it
 #[derive(Args, Debug)]
@@ -25,15 +27,16 @@ enum ConfigCommand {
 
 /// Check that rxsteer run accepts the settings of a file
 ///
-/// It changes nothing and needs no privilege. Settings that rxsteer run would refuse on this host are mistakes: CPUs, RX queues
-/// and tracepoints that are not there, threads that would starve others. An interface that is not there is noted.
+/// It changes nothing and needs no privilege. Each mistake is named with its place. Settings that rxsteer run would refuse on this
+/// host are mistakes: CPUs, RX queues, folders and tracepoints that are not there, threads that would starve others. Interfaces
+/// that are not there, and settings and rules without effect, are noted.
 /// rxsteer check says whether the host and an interface can be steered at all.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer config check /etc/rxsteer/rxsteer.toml\n  \
     rxsteer config check /etc/rxsteer/rxsteer.toml && systemctl reload rxsteer\n  \
     rxsteer config check other-host.toml --any-host\n\n\
-    Exit status: 0 the file is right; 1 it is not, and the message says what; 2 it can't be read.")]
+    Exit status: 0 the file is right; 1 it is not, and the messages say what; 2 it can't be read.")]
 struct CheckFileArgs {
     /// The TOML file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -43,9 +46,16 @@ struct CheckFileArgs {
     #[arg(long)]
     any_host: bool,
 
-    /// Print one JSON object: version, file, ok, error and notes
+    /// Print one JSON object: version, file, ok, error, mistakes and notes
     #[arg(long)]
     json: bool,
+}
+
+/// What is wrong with a file, each with its place, and what is worth knowing.
+#[derive(Debug, Default)]
+struct Checked {
+    mistakes: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// The command.
@@ -56,68 +66,130 @@ pub(crate) fn command(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         Ok(text) => text,
         Err(error) => {
             if args.json {
-                print(&file, &Err(output::error_text(&error)))?;
+                let mistakes = vec![output::error_text(&error)];
+                print(&file, &Checked { mistakes, notes: Vec::new() })?;
             }
             return Err(error);
         }
     };
-    let settings = settings_file::parsed(&Options::<RunSettings>::default(), &text, &args.file);
-    let checked = settings.map_err(|error| output::error_text(&error)).and_then(|settings| {
-        let of_file = |why: String| format!("{file}: {why}");
-        settings.fixed.check_records().map_err(|why| of_file(output::error_text(&why)))?;
-        let look = if args.any_host { on_any_host } else { on_this_host };
-        look(&settings).map_err(of_file)
-    });
+    let checked = checked(&args.file, &text, !args.any_host);
+    let is_right = checked.mistakes.is_empty();
     if args.json {
         print(&file, &checked)?;
     } else {
-        match &checked {
-            Err(error) => output::note(&format!("rxsteer: {error}")),
-            Ok(notes) => {
-                notes.iter().for_each(|note| output::note(&format!("rxsteer: {file}: {note}")));
-                output::print(&format!("{file} is right\n"))?;
-            }
+        let note = |text: &String| output::note(&format!("rxsteer: {text}"));
+        checked.mistakes.iter().for_each(note);
+        if is_right {
+            checked.notes.iter().for_each(|text| note(&format!("{file}: {text}")));
+            output::print(&format!("{file} is right\n"))?;
         }
     }
-    Ok(if checked.is_ok() { Outcome::Success } else { Outcome::Findings })
+    Ok(if is_right { Outcome::Success } else { Outcome::Findings })
 }
 
-/// What to know of these settings on this host, or why `rxsteer run` would refuse them.
+/// Checks the text of the file at `path`: for this host (`here`), or for any.
+fn checked(path: &Path, text: &str, here: bool) -> Checked {
+    let (said, mut wrong) = settings_file::said(text);
+    wrong.extend(mistakes::<RunSettings>(&said).iter().map(settings_file::mistake));
+    let is_right = |text: &&Text| wrong.iter().all(|(place, _)| *place != text.place);
+    let right: Vec<Text> = said.iter().filter(is_right).cloned().collect();
+    // The others are looked at without it.
+    let unread: Vec<&str> =
+        said.iter().filter(|text| !is_right(text)).map(|text| text.name.as_str()).collect();
+    let (unplaced, notes) = match read::<RunSettings>(right.clone()) {
+        Ok(settings) => look(&settings, &right, &unread, here, &mut wrong),
+        Err(refused) => {
+            wrong.push(settings_file::mistake(&refused));
+            Default::default()
+        }
+    };
+    wrong.sort_by_key(|(place, _)| *place);
+    let placed = wrong.iter().map(|(place, why)| settings_file::placed(path, text, *place, why));
+    let unplaced = unplaced.iter().map(|why| format!("{}: {why}", shown(path)));
+    Checked { mistakes: placed.chain(unplaced).collect(), notes }
+}
+
+/// Looks at settings that can be read as such, `right` in the file; names in `unread` have other values there. Returns mistakes
+/// that have no place, and notes.
 #[cfg(feature = "xdp")]
-fn on_this_host(settings: &RunSettings) -> Result<Vec<String>, String> {
-    let checked = crate::run::file_check::on_this_host(settings);
-    checked.map_err(|why| format!("{why} (a file for another host: --any-host)"))
-}
-
-/// As [`on_this_host`], of what does not depend on the host.
-#[cfg(feature = "xdp")]
-fn on_any_host(settings: &RunSettings) -> Result<Vec<String>, String> {
-    crate::run::file_check::on_any_host(settings).map(|()| Vec::new())
-}
-
-#[cfg(not(feature = "xdp"))]
-#[expect(clippy::unnecessary_wraps, reason = "the other build refuses")]
-fn on_any_host(_: &RunSettings) -> Result<Vec<String>, String> {
-    Ok(Vec::new())
+fn look(
+    settings: &RunSettings,
+    right: &[Text],
+    unread: &[&str],
+    here: bool,
+    wrong: &mut Vec<settings_file::Mistake>,
+) -> (Vec<String>, Vec<String>) {
+    use crate::run::args::LiveSettings;
+    use crate::run::file_check::{fixed, live};
+    let mut unplaced = Vec::new();
+    let for_others = |why: String, is_right_elsewhere: bool| match here && is_right_elsewhere {
+        true => format!("{why} (a file for another host: --any-host)"),
+        false => why,
+    };
+    for (about, why) in fixed(settings, here) {
+        if about.iter().any(|name| unread.contains(&name.as_str())) {
+            continue;
+        }
+        let is_elsewhere = !fixed(settings, false).iter().any(|(of, _)| *of == about);
+        let there = || about.iter().filter_map(|name| right.iter().find(|text| text.name == *name));
+        let is_named = |text: &&Text| {
+            let mut words = why.split([' ', ';', ',', ':']);
+            words.any(|word| word.strip_prefix("--") == Some(&text.name))
+        };
+        let place = there().find(is_named).or_else(|| there().next()).map(|text| text.place);
+        let why = for_others(why.clone(), is_elsewhere);
+        match place {
+            Some(place) => wrong.push((place, why)),
+            None => unplaced.push(why),
+        }
+    }
+    let of_all = match live(settings, here) {
+        Ok(notes) => return (unplaced, notes),
+        Err(why) => for_others(why, live(settings, false).is_ok()),
+    };
+    // Which of them it is: each is looked at alone.
+    let names = names::<LiveSettings>();
+    let alone = |text: &&Text| {
+        let one = read::<RunSettings>([Text::clone(text)]).ok()?;
+        let one = RunSettings { live: one.live, fixed: settings.fixed.clone() };
+        let why = live(&one, here).err()?;
+        Some((text.place, for_others(why, live(&one, false).is_ok())))
+    };
+    let each: Vec<_> = right
+        .iter()
+        .filter(|text| names.contains(&text.name))
+        .filter_map(|text| alone(&text))
+        .collect();
+    match settings_file::place_of(right, &of_all) {
+        _ if !each.is_empty() => wrong.extend(each),
+        Some(place) => wrong.push((place, of_all)),
+        None => unplaced.push(of_all),
+    }
+    (unplaced, Vec::new())
 }
 
 /// A build without the in-kernel path has no `rxsteer run` that could refuse them.
 #[cfg(not(feature = "xdp"))]
-#[expect(clippy::unnecessary_wraps, reason = "the other build refuses")]
-fn on_this_host(_: &RunSettings) -> Result<Vec<String>, String> {
-    Ok(vec![
-        "this build has no in-kernel path, so what depends on the host is not checked".to_owned(),
-    ])
+fn look(
+    _: &RunSettings,
+    _: &[Text],
+    _: &[&str],
+    here: bool,
+    _: &mut Vec<settings_file::Mistake>,
+) -> (Vec<String>, Vec<String>) {
+    let note = "this build has no in-kernel path, so what depends on the host is not checked";
+    (Vec::new(), here.then(|| note.to_owned()).into_iter().collect())
 }
 
 /// The JSON object.
-fn print(file: &str, checked: &Result<Vec<String>, String>) -> anyhow::Result<()> {
+fn print(file: &str, Checked { mistakes, notes }: &Checked) -> anyhow::Result<()> {
     let report = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "file": file,
-        "ok": checked.is_ok(),
-        "error": checked.as_ref().err(),
-        "notes": checked.as_ref().map_or(&[][..], Vec::as_slice),
+        "ok": mistakes.is_empty(),
+        "error": (!mistakes.is_empty()).then(|| mistakes.join("\n")),
+        "mistakes": mistakes,
+        "notes": notes,
     });
     output::print(&format!("{report:#}\n"))
 }

@@ -16,7 +16,7 @@ use clap::{Args, ValueHint};
 use nix::sys::stat::fstat;
 use rxsteer_status::{Audience, Event, EventKind, EventLog, Happened};
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +64,30 @@ impl EventsArg {
         }
     }
 
+    /// Refuses a file that can't be there, without making it.
+    ///
+    /// # Errors
+    /// When its folder is missing, or it is a folder itself.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let Some(path) = self.to.as_deref().filter(|_| !self.is_stdout()) else { return Ok(()) };
+        let name = rxsteer_user::shown(path);
+        anyhow::ensure!(
+            !path.is_dir(),
+            "{name} is a folder, and --events takes a file; name one in it"
+        );
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        // One that this user may not look at can be there.
+        let is_missing =
+            std::fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        anyhow::ensure!(
+            !is_missing,
+            "there is no folder {} for --events {name}; make it first",
+            rxsteer_user::shown(folder)
+        );
+        Ok(())
+    }
+
     /// Whether standard output is taken by events.
     pub(crate) fn is_stdout(&self) -> bool {
         self.to.as_deref() == Some(Path::new("-"))
@@ -109,6 +133,7 @@ impl EventsTo {
     /// # Errors
     /// When the file can't be opened.
     pub(crate) fn open(arg: &EventsArg) -> anyhow::Result<EventsTo> {
+        arg.check()?;
         let to: Option<(String, Box<dyn Write + Send>)> = match &arg.to {
             Some(_) if arg.is_stdout() => {
                 Some(("standard output".to_owned(), Box::new(std::io::stdout())))

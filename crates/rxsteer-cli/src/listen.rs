@@ -44,6 +44,7 @@ mod serving {
     use super::Listen;
     use crate::output;
     use rxsteer_serve::{Server, Token};
+    use std::io::{Error, ErrorKind};
     use std::path::PathBuf;
 
     /// A socket that listens, before anything is served.
@@ -53,15 +54,39 @@ mod serving {
     pub(crate) struct Serving(rxsteer_serve::Running);
 
     impl Listen {
+        /// Refuses what is wrong on every host.
+        pub(crate) fn check(&self) -> anyhow::Result<()> {
+            let has_token = self.listen_token_file.is_some();
+            match self.listen {
+                Some(address) => Server::check(address, has_token),
+                None => {
+                    anyhow::ensure!(
+                        !has_token,
+                        "--listen-token-file is of use only with --listen ADDRESS:PORT"
+                    );
+                    Ok(())
+                }
+            }
+        }
+
+        /// Also refuses a file that has no token, as far as this user may look at it.
+        #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "there is no rxsteer run"))]
+        pub(crate) fn check_here(&self) -> anyhow::Result<()> {
+            self.check()?;
+            let is_secret = |why: &anyhow::Error| {
+                let mut causes = why.chain().filter_map(|cause| cause.downcast_ref::<Error>());
+                causes.any(|cause| cause.kind() == ErrorKind::PermissionDenied)
+            };
+            match self.listen_token_file.as_deref().map(Token::read) {
+                Some(Err(why)) if !is_secret(&why) => Err(why),
+                _ => Ok(()),
+            }
+        }
+
         /// Listens, if that is asked for.
         pub(crate) fn bind(&self) -> anyhow::Result<Option<Bound>> {
-            let Some(address) = self.listen else {
-                anyhow::ensure!(
-                    self.listen_token_file.is_none(),
-                    "--listen-token-file is of use only with --listen ADDRESS:PORT"
-                );
-                return Ok(None);
-            };
+            self.check()?;
+            let Some(address) = self.listen else { return Ok(None) };
             let token = self.listen_token_file.as_deref().map(Token::read).transpose()?;
             Ok(Some(Bound(Server::bind(address, token)?)))
         }
@@ -104,13 +129,24 @@ mod serving {
 
     impl Listen {
         /// Refuses what this build can't do.
+        #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "there is no rxsteer run"))]
+        pub(crate) fn check_here(&self) -> anyhow::Result<()> {
+            self.check()
+        }
+
+        /// The same.
         pub(crate) fn bind(&self) -> anyhow::Result<Option<Bound>> {
+            self.check().map(|()| None)
+        }
+
+        /// The same.
+        pub(crate) fn check(&self) -> anyhow::Result<()> {
             anyhow::ensure!(
                 *self == Listen::default(),
                 "this build serves no metrics. Rebuild with the default features: cargo build --release \
                  --package rxsteer-cli"
             );
-            Ok(None)
+            Ok(())
         }
     }
 

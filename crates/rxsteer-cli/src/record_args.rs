@@ -206,16 +206,19 @@ impl OutputArgs {
             );
             return Ok(None);
         };
-        let target = Target::new(path, self.partition_by, name)?;
-        if let Some(note) = target.note() {
-            output::note(&format!("rxsteer: {note}"));
-        }
-        Ok(Some(target))
+        Target::new(path, self.partition_by, name).map(Some)
     }
 
     fn collector(&self, mask: &FlowMask) -> anyhow::Result<Option<Ipfix>> {
         let connect = |to: &String| Ipfix::connect(to, mask, std::process::id(), say);
         self.ipfix.as_ref().map(connect).transpose()
+    }
+}
+
+/// Says what is worth knowing of a target before it is opened.
+fn note_target(target: Option<&Target>) {
+    if let Some(note) = target.and_then(Target::note) {
+        say(&note);
     }
 }
 
@@ -271,13 +274,12 @@ impl RotateArgs {
         ])
     }
 
-    /// The outputs for records of the live traffic of `names`.
-    fn outputs(
+    /// The files for records of the live traffic of `names`, and when one follows another.
+    fn target(
         &self,
         output: &OutputArgs,
-        mask: FlowMask,
         names: Option<&str>,
-    ) -> anyhow::Result<Outputs> {
+    ) -> anyhow::Result<(Option<Target>, Rotation)> {
         let mut output = output.clone();
         // Live traffic has no end, so a folder can only be a data set.
         if let Some(path) = &output.flows
@@ -287,7 +289,18 @@ impl RotateArgs {
             output.partition_by = PartitionBy::WORDS[0].parse().ok();
         }
         let target = output.target(names.map(Path::new))?;
-        let rotation = self.rotation(output.partition_by.is_some());
+        Ok((target, self.rotation(output.partition_by.is_some())))
+    }
+
+    /// The outputs for them.
+    fn outputs(
+        &self,
+        output: &OutputArgs,
+        mask: FlowMask,
+        names: Option<&str>,
+    ) -> anyhow::Result<Outputs> {
+        let (target, rotation) = self.target(output, names)?;
+        note_target(target.as_ref());
         let collector = output.collector(&mask)?;
         Outputs::live(target, mask, collector, rotation, say)
     }
@@ -338,6 +351,7 @@ impl RecordArgs {
         let name = self.table.anonymize.mode.is_none().then(|| input.name());
         let view = self.table.view()?;
         let target = self.output.target(name)?;
+        note_target(target.as_ref());
         let outputs = Outputs::once(target, view.mask, self.output.collector(&view.mask)?)?;
         let table = self.table.table(self.flow_idle_timeout);
         Recording::start(outputs, &table, view, config, None).map(Some)
@@ -424,21 +438,32 @@ impl RunRecordArgs {
     /// The outputs for records of what is received on interfaces named like `names`, and what records show; if records
     /// are asked for.
     pub(crate) fn open(&self, names: &str) -> anyhow::Result<Option<(Outputs, View)>> {
-        if !self.output.is_some() {
-            self.rotate.check_unused()?;
-            check_unused(&[
-                (self.output.partition_by.is_some(), "--partition-by"),
-                (self.flow_idle_timeout.is_some(), "--flow-idle-timeout"),
-                (self.anonymize.mode.is_some(), "--anonymize"),
-                (self.anonymize.key.is_some(), "--anonymize-key"),
-            ])?;
-            return Ok(None);
-        }
-        let anonymize = self.anonymize.masking()?;
+        let Some(anonymize) = self.check()? else { return Ok(None) };
         let names = self.anonymize.mode.is_none().then_some(names);
         let view = View { mask: FlowMask::ALL, anonymize, interfaces: Vec::new() };
         let outputs = self.rotate.outputs(&self.output, view.mask, names)?;
         Ok(Some((outputs, view)))
+    }
+
+    /// How addresses are shown, if records are asked for; refuses what is wrong on every host.
+    pub(crate) fn check(&self) -> anyhow::Result<Option<Anonymize>> {
+        if self.output.is_some() {
+            return self.anonymize.masking().map(Some);
+        }
+        self.rotate.check_unused()?;
+        check_unused(&[
+            (self.output.partition_by.is_some(), "--partition-by"),
+            (self.flow_idle_timeout.is_some(), "--flow-idle-timeout"),
+            (self.anonymize.mode.is_some(), "--anonymize"),
+            (self.anonymize.key.is_some(), "--anonymize-key"),
+        ])?;
+        Ok(None)
+    }
+
+    /// Also refuses files that can't be here. Nothing is opened.
+    pub(crate) fn check_here(&self) -> anyhow::Result<()> {
+        self.check()?;
+        self.rotate.target(&self.output, None).map(drop)
     }
 
     /// Each option by its name, and whether `now` has the same value.

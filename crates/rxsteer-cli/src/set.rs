@@ -1,11 +1,15 @@
 //! `rxsteer set`: other settings for a running instance.
 
+use crate::advice::{steering_without_effect, with_rules};
 use crate::run::args::SetArgs;
 use crate::settable::AnySettings;
 use crate::steer_args::note_covered;
 use crate::{Outcome, output};
+use rxsteer_settings::Steering;
 use rxsteer_status::client;
 use rxsteer_status::protocol::{Answer, Request};
+use rxsteer_status::{RuleShown, SettingsShown};
+use rxsteer_user::core::{PacketRule, Policy};
 use rxsteer_user::shown;
 
 /// The command.
@@ -37,6 +41,9 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     } else {
         output::print(&format!("{}\n", changed.settings))?;
     }
+    for unused in without_effect(&parsed.change.steering, &changed.settings) {
+        output::note(&format!("rxsteer: {unused}"));
+    }
     if !changed.holds {
         output::note(
             "rxsteer: the change is still pending; the former settings hold until rxsteer status no longer says that a \
@@ -51,4 +58,15 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         );
     }
     Ok(Outcome::Success)
+}
+
+/// Which of the settings given change nothing under those that hold now.
+fn without_effect(given: &Steering, now: &SettingsShown) -> Vec<String> {
+    // An instance of another version may have a policy or a rule that is unknown here.
+    let Ok(policy) = now.policy.parse::<Policy>() else { return Vec::new() };
+    let rule = |RuleShown { rule, .. }: &RuleShown| rule.parse::<PacketRule>();
+    let Ok(rules) = now.rules.iter().map(rule).collect::<Result<Vec<_>, _>>() else {
+        return Vec::new();
+    };
+    steering_without_effect(given, &with_rules(&policy, &rules))
 }

@@ -3,7 +3,7 @@
 
 use anyhow::anyhow;
 use clap::Args;
-use rxsteer_settings::{Options, Text};
+use rxsteer_settings::{Options, Refused, Text};
 use rxsteer_user::shown;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -34,17 +34,49 @@ pub(crate) fn parsed<S: Args + Clone>(
     text: &str,
     path: &Path,
 ) -> anyhow::Result<S> {
-    let at = |offset| format!("{}:{}", shown(path), line_and_column(text, offset));
-    let file = DeTable::parse(text).map_err(|error| {
-        let place = error.span().map_or(0, |span| span.start);
-        anyhow!(
-            "{}: this is not TOML: {}; a setting is NAME = \"TEXT\", a number, true or false",
-            at(place),
-            error.message()
-        )
-    })?;
-    let file = texts(file.get_ref()).map_err(|(offset, why)| anyhow!("{}: {why}", at(offset)))?;
-    options.over(file).map_err(|refused| anyhow!("{}: {refused}", at(refused.place)))
+    let (said, mut wrong) = said(text);
+    match options.over(said) {
+        Ok(settings) if wrong.is_empty() => return Ok(settings),
+        Ok(_) => {}
+        Err(refused) => wrong.extend(refused.iter().map(mistake)),
+    }
+    wrong.sort_by_key(|(offset, _)| *offset);
+    let lines = wrong.iter().map(|(offset, why)| placed(path, text, *offset, why));
+    Err(anyhow!("{}", lines.collect::<Vec<_>>().join("\n")))
+}
+
+/// What is wrong, and the offset of its place.
+pub(crate) type Mistake = (usize, String);
+
+/// As [`Mistake`].
+pub(crate) fn mistake(refused: &Refused) -> Mistake {
+    (refused.place, refused.to_string())
+}
+
+/// The settings in the text of a file, each with the offset of its key, and what of the text is no setting at all.
+pub(crate) fn said(text: &str) -> (Vec<Text>, Vec<Mistake>) {
+    match DeTable::parse(text) {
+        Ok(file) => texts(file.get_ref()),
+        Err(error) => {
+            let place = error.span().map_or(0, |span| span.start);
+            let why = format!(
+                "this is not TOML: {}; a setting is NAME = \"TEXT\", a number, true or false",
+                error.message()
+            );
+            (Vec::new(), vec![(place, why)])
+        }
+    }
+}
+
+/// `FILE:LINE:COLUMN: why`.
+pub(crate) fn placed(path: &Path, text: &str, offset: usize, why: &str) -> String {
+    format!("{}:{}: {why}", shown(path), line_and_column(text, offset))
+}
+
+/// The offset of the setting that `why` begins with, as in "cpus: this host has no CPU 99".
+pub(crate) fn place_of(said: &[Text], why: &str) -> Option<usize> {
+    let name = why.split([':', ' ', '=']).next()?;
+    said.iter().find(|text| text.name == name).map(|text| text.place)
 }
 
 /// `LINE:COLUMN` of the byte at `offset`, both from 1; columns count characters.
@@ -54,35 +86,39 @@ fn line_and_column(text: &str, offset: usize) -> String {
     format!("{}:{}", before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// The settings of a file, each with the offset of its key; or where what is wrong.
-fn texts(file: &DeTable<'_>) -> Result<Vec<Text>, (usize, String)> {
-    let mut texts = Vec::new();
+/// The settings of a file, each with the offset of its key, and what is wrong.
+fn texts(file: &DeTable<'_>) -> (Vec<Text>, Vec<Mistake>) {
+    let (mut texts, mut wrong) = (Vec::new(), Vec::new());
     for (name, value) in file {
         let at = name.span().start;
         let name = name.get_ref().as_ref();
+        let mut add = |value, at, key: Option<&str>| match scalar(name, value) {
+            Ok(text) => {
+                let text = key.map_or(text.clone(), |key| format!("{key}={text}"));
+                texts.push(Text::new(name, text, at));
+            }
+            Err(mistake) => wrong.push(mistake),
+        };
         match value.get_ref() {
             // Settings of several RX queues.
             DeValue::Table(table) => {
                 for (queue, value) in table {
-                    let text = format!("{}={}", queue.get_ref(), scalar(name, value)?);
-                    texts.push(Text::new(name, text, queue.span().start));
+                    add(value, queue.span().start, Some(queue.get_ref()));
                 }
             }
             // Rules, in order.
             DeValue::Array(rules) if name == "rule" => {
-                for rule in rules {
-                    texts.push(Text::new(name, scalar(name, rule)?, rule.span().start));
-                }
+                rules.iter().for_each(|rule| add(rule, rule.span().start, None));
             }
-            _ => texts.push(Text::new(name, scalar(name, value)?, at)),
+            _ => add(value, at, None),
         }
     }
     texts.sort_by_key(|text| text.place);
-    Ok(texts)
+    (texts, wrong)
 }
 
 /// A value as the option of that name would be given it.
-fn scalar(name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, (usize, String)> {
+fn scalar(name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, Mistake> {
     Ok(match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
@@ -160,6 +196,13 @@ mod tests {
             let error = both(&[], toml).unwrap_err();
             assert!(error.contains(part), "{toml}: {error}");
         }
+        let all = both(&[], "polciy = 'rfs'\ncpus = [0]\nflow-cnt = 0").unwrap_err();
+        let places: Vec<&str> = all.lines().filter_map(|line| line.split(": ").next()).collect();
+        let ends = ["s.toml:1:1", "s.toml:2:8", "s.toml:3:1"];
+        assert!(
+            places.len() == 3 && places.iter().zip(ends).all(|(at, end)| at.ends_with(end)),
+            "{all}"
+        );
         let error = both(&["--policy", "rps"], "policy = 'rsp'").unwrap_err();
         assert!(error.contains("did you mean 'rps'"), "also where an option holds: {error}");
     }

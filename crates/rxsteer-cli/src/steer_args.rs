@@ -101,34 +101,34 @@ impl FlowSettings {
 /// The most rules that are hidden in part that a note names.
 const MOST_NAMED: usize = 8;
 
-/// Names the rules that can never match, since an earlier one matches all their packets, and those of which an earlier one
-/// takes some.
-pub(crate) fn note_covered(rules: &Rules) {
+/// Says which rules can never match, since an earlier one matches all their packets, and of which an earlier one takes some.
+pub(crate) fn covered(rules: &Rules) -> Vec<String> {
     let rules = rules.rules().unwrap_or_default();
-    for (never, by) in PacketRule::never_matching(&rules) {
-        note(&format!(
-            "rxsteer: rule {} ({}) never matches: rule {} ({}) comes first and matches all its packets",
-            never + 1,
-            rules[never],
-            by + 1,
-            rules[by]
-        ));
-    }
+    let name = |index: usize| format!("rule {} ({})", index + 1, rules[index]);
+    let never = PacketRule::never_matching(&rules).into_iter().map(|(never, by)| {
+        format!(
+            "{} never matches: {} comes first and matches all its packets",
+            name(never),
+            name(by)
+        )
+    });
     let hidden = PacketRule::partly_hidden(&rules);
-    for &(part, by) in hidden.iter().take(MOST_NAMED) {
-        note(&format!(
-            "rxsteer: rule {} ({}) matches only in part: packets that rule {} ({}) matches too go by that, which comes first",
-            part + 1,
-            rules[part],
-            by + 1,
-            rules[by]
-        ));
-    }
-    if let Some(more) = hidden.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
-        note(&format!(
-            "rxsteer: {more} more rules match only in part, since earlier ones come first"
-        ));
-    }
+    let part = hidden.iter().take(MOST_NAMED).map(|&(part, by)| {
+        format!(
+            "{} matches only in part: packets that {} matches too go by that, which comes first",
+            name(part),
+            name(by)
+        )
+    });
+    let more = hidden.len().checked_sub(MOST_NAMED).filter(|more| *more > 0);
+    let more = more
+        .map(|more| format!("{more} more rules match only in part, since earlier ones come first"));
+    never.chain(part).chain(more).collect()
+}
+
+/// The same, printed.
+pub(crate) fn note_covered(rules: &Rules) {
+    covered(rules).iter().for_each(|text| note(&format!("rxsteer: {text}")));
 }
 
 impl SteerArgs {
@@ -147,6 +147,8 @@ impl SteerArgs {
             settings.flows.hash_seed = None;
         }
         note_covered(&settings.rules);
+        PacketRule::check_headers(&rules, settings.flows.inner())
+            .map_err(|why| anyhow::anyhow!("--rule {why}"))?;
         anyhow::ensure!(
             settings.flows.hash_seed.is_none() || is_symmetric,
             "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \

@@ -105,6 +105,23 @@ fn where_no_instance_listens_that_is_said() {
 }
 
 #[test]
+fn auto_refuses_before_it_measures_what_it_could_not_do() {
+    let auto = |more: &[&str]| rxsteer(&[&["auto", "lo"][..], more].concat());
+    assert_refused(&auto(&["--cpus", "900-901"]), &["--cpus 900-901: CPUs 900-901 are not online"]);
+    let short = auto(&["--verify", "10s", "--duration", "5s"]);
+    assert_refused(&short, &["--duration 5s", "--sample 10s", "--verify 10s"]);
+}
+
+#[test]
+fn rules_by_inner_headers_are_refused_without_them() {
+    for rule in ["gre teid 5 -> 0", "tcp vni 5 -> 0"] {
+        let explain = ["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--rule", rule, "--cpus", "0-0"];
+        assert_refused(&rxsteer(&explain), &["no packet can match", "--inner"]);
+        assert!(rxsteer(&[&explain[..], &["--inner"]].concat()).status.success(), "{rule}");
+    }
+}
+
+#[test]
 fn help_shows_examples() {
     for command in ["run", "status", "set"] {
         let output = rxsteer(&[command, "--help"]);

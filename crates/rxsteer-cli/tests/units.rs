@@ -139,6 +139,80 @@ fn mistake_in_a_file_is_named_with_its_place() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// What `rxsteer config check` says of a file with this text.
+#[cfg(feature = "xdp")]
+fn checked(text: &str, more: &[&str]) -> serde_json::Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.toml");
+    std::fs::write(&file, text).unwrap();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    let output = check.args(["config", "check", "--json"]).args(more).arg(&file).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ok"], output.status.code() == Some(0), "{report}");
+    report
+}
+
+/// What `rxsteer run` refuses at once is refused here, too, by the same code.
+#[test]
+#[cfg(feature = "xdp")]
+fn file_that_run_refuses_is_not_right() {
+    for (text, part, is_right_elsewhere) in [
+        ("flows = '/nonexist/x.csv'", "there is no folder /nonexist for /nonexist/x.csv", true),
+        ("flows-rotate = '1s'", "--flows-rotate is an option of flow records", false),
+        ("events = '/nonexist/e'", "there is no folder /nonexist for --events /nonexist/e", true),
+        ("listen-token-file = '/t'", "of use only with --listen", false),
+        ("policy = 'bound:1000=0'", "there is no RX queue 1000", true),
+        ("rule = ['tcp vni 5 -> 0']", "no packet can match", false),
+        ("flows = '/tmp/a.csv'\nno-flow-stats = true", "leave out --no-flow-stats", false),
+    ] {
+        let report = checked(text, &[]);
+        let error = report["error"].as_str().unwrap_or_default();
+        let column = if text.starts_with("rule") { 9 } else { 1 };
+        assert!(error.contains(part), "{text}: {report}");
+        assert!(
+            error.contains(&format!(".toml:1:{column}: ")) || error.contains(":2:1: "),
+            "{report}"
+        );
+        assert_eq!(error.contains("--any-host"), is_right_elsewhere, "{report}");
+        assert_eq!(checked(text, &["--any-host"])["ok"], is_right_elsewhere, "{text}");
+    }
+    #[cfg(feature = "serve")]
+    {
+        let report = checked("listen = '0.0.0.0:80'", &["--any-host"]);
+        assert!(
+            report["error"].as_str().unwrap_or_default().contains(":1:1: other hosts can reach")
+        );
+    }
+}
+
+#[test]
+#[cfg(feature = "xdp")]
+fn all_mistakes_of_a_file_are_named_with_their_places() {
+    let text = "polciy = 'rps'\ncpus = '0-900'\nshadow = [1]\nqueue-size = 3\nrule = ['udp -> 0',\n  'tcp -> 800']\n\
+                events = '/nonexist/e'\n";
+    let report = checked(text, &[]);
+    let mistakes = report["mistakes"].as_array().unwrap();
+    let places = [":1:1: ", ":2:1: ", ":3:10: ", ":4:1: ", ":6:3: ", ":7:1: "];
+    assert_eq!(mistakes.len(), places.len(), "{report}");
+    for (mistake, place) in mistakes.iter().zip(places) {
+        assert!(mistake.as_str().unwrap().contains(place), "{place}: {report}");
+    }
+}
+
+#[test]
+#[cfg(feature = "xdp")]
+fn rules_and_settings_without_effect_are_noted() {
+    let text = "policy = 'rps'\nelse = 'local'\nrfs-cpus = '0'\nrule = ['udp -> 0', 'udp dst-port 53 -> 0']\n";
+    let report = checked(text, &[]);
+    let notes = report["notes"].to_string();
+    for part in
+        ["rule 2 (udp dst-port 53 → 0) never matches", "--else changes", "--rfs-cpus changes"]
+    {
+        assert!(notes.contains(part), "{part}: {report}");
+    }
+    assert_eq!(report["ok"], true, "{report}");
+}
+
 /// What `rxsteer run` would refuse here is a mistake, unless the file is for another host.
 #[test]
 #[cfg(feature = "xdp")]

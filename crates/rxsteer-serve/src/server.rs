@@ -58,17 +58,26 @@ pub struct Running {
 }
 
 impl Server {
+    /// Whether a server may listen at `address`, with a token or without.
+    ///
+    /// # Errors
+    /// When other hosts can reach the address and there is no token.
+    pub fn check(address: SocketAddr, has_token: bool) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            address.ip().is_loopback() || has_token,
+            "other hosts can reach {address}, so it takes a token: --listen-token-file FILE; for this host alone: \
+             --listen 127.0.0.1:{}",
+            address.port()
+        );
+        Ok(())
+    }
+
     /// Listens at `address`.
     ///
     /// # Errors
     /// When other hosts can reach the address and there is no token; when the address is in use.
     pub fn bind(address: SocketAddr, token: Option<Token>) -> anyhow::Result<Server> {
-        anyhow::ensure!(
-            address.ip().is_loopback() || token.is_some(),
-            "other hosts can reach {address}, so it takes a token: --listen-token-file FILE; for this host alone: \
-             --listen 127.0.0.1:{}",
-            address.port()
-        );
+        Server::check(address, token.is_some())?;
         let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => {
                 anyhow::anyhow!(

@@ -23,7 +23,7 @@ mod values;
 
 pub use completion::{Words, assignments, words};
 pub use nearest::{nearest, suggestion};
-pub use texts::{Options, Refused, Text, names, read};
+pub use texts::{Options, Refused, Text, mistakes, names, read};
 pub use values::{
     CpuChoice, FlowLimit, MapSetting, RfsCpus, RuleSetting, backlog, cpu_list, cpus, cpus_listed,
     policy, switch, whole,

@@ -79,37 +79,47 @@ pub fn names<S: Args>() -> Vec<String> {
 /// Reads settings.
 ///
 /// # Errors
-/// [`Refused`]: the first setting that is unknown, given twice, or has an invalid value.
+/// [`Refused`]: the first of the [`mistakes`].
 pub fn read<S: Args>(texts: impl IntoIterator<Item = Text>) -> Result<S, Refused> {
-    let command = command::<S>();
-    let mut seen: Vec<Text> = Vec::new();
-    for text in texts {
-        let refused = |what| Refused { place: text.place, what };
-        let name = text.name.as_str();
-        let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(name)) else {
-            let known: Vec<&str> =
-                command.get_arguments().filter_map(|arg| arg.get_long()).collect();
-            let hint = suggestion(name, &known);
-            return Err(refused(format!("there is no setting '{name}'{hint}")));
-        };
-        let mut before = seen.iter().filter(|other| other.name == name);
-        if matches!(arg.get_action(), ArgAction::Append) {
-            if before.any(|other| is_none(&text.value) || is_none(&other.value)) {
-                return Err(refused(none_beside(name)));
-            }
-        } else if before.next().is_some() {
-            return Err(refused(format!("{name} is set twice")));
-        }
-        if let Err(error) = command.clone().try_get_matches_from([text.option()]) {
-            return Err(refused(format!("{name}={}: {}", text.value, why(&error))));
-        }
-        seen.push(text);
+    let texts: Vec<Text> = texts.into_iter().collect();
+    if let Some(first) = mistakes::<S>(&texts).into_iter().next() {
+        return Err(first);
     }
-    let place = seen.first().map_or(0, |text| text.place);
-    command
-        .try_get_matches_from(seen.iter().map(Text::option))
+    let place = texts.first().map_or(0, |text| text.place);
+    command::<S>()
+        .try_get_matches_from(texts.iter().map(Text::option))
         .and_then(|matches| S::from_arg_matches(&matches))
         .map_err(|error| Refused { place, what: why(&error) })
+}
+
+/// Every setting that is unknown, given twice, or has an invalid value, in the order of the settings.
+#[must_use]
+pub fn mistakes<S: Args>(texts: &[Text]) -> Vec<Refused> {
+    let command = command::<S>();
+    let mistake = |(at, text): (usize, &Text)| {
+        let what = wrong(&command, &texts[..at], text)?;
+        Some(Refused { place: text.place, what })
+    };
+    texts.iter().enumerate().filter_map(mistake).collect()
+}
+
+/// What is wrong with a setting behind those `before` it.
+fn wrong(command: &Command, before: &[Text], text: &Text) -> Option<String> {
+    let name = text.name.as_str();
+    let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(name)) else {
+        let known: Vec<&str> = command.get_arguments().filter_map(|arg| arg.get_long()).collect();
+        return Some(format!("there is no setting '{name}'{}", suggestion(name, &known)));
+    };
+    let mut before = before.iter().filter(|other| other.name == name);
+    if matches!(arg.get_action(), ArgAction::Append) {
+        if before.any(|other| is_none(&text.value) || is_none(&other.value)) {
+            return Some(none_beside(name));
+        }
+    } else if before.next().is_some() {
+        return Some(format!("{name} is set twice"));
+    }
+    let read = command.clone().try_get_matches_from([text.option()]);
+    read.err().map(|error| format!("{name}={}: {}", text.value, why(&error)))
 }
 
 /// Whether the value removes all values of a setting that can be given several times.
@@ -152,11 +162,14 @@ impl<S: Args> Options<S> {
     /// The settings of the options, plus those settings of a file that no option sets.
     ///
     /// # Errors
-    /// [`Refused`]: an invalid setting in the file, even if an option overrides it.
-    pub fn over(&self, file: Vec<Text>) -> Result<S, Refused> {
-        read::<S>(file.iter().cloned())?;
+    /// The [`mistakes`] in the file, also where an option overrides them.
+    pub fn over(&self, file: Vec<Text>) -> Result<S, Vec<Refused>> {
+        let mistakes = mistakes::<S>(&file);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
         let below = file.into_iter().filter(|text| !self.has(&text.name));
-        read(below.chain(self.texts.iter().cloned()))
+        read(below.chain(self.texts.iter().cloned())).map_err(|refused| vec![refused])
     }
 }
 
@@ -243,6 +256,13 @@ mod tests {
             assert!(refused.to_string().contains(part), "{refused}");
         }
         assert!(Text::split("flow-cnt").unwrap_err().contains("is not SETTING=VALUE"));
+    }
+
+    #[test]
+    fn all_mistakes_are_found() {
+        let found = mistakes::<Tables>(&texts(&["flow-cmt=9", "flow-cnt=x", "flow-cnt=8"]));
+        assert_eq!(found.iter().map(|refused| refused.place).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(found[2].to_string().contains("set twice"), "{found:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::instance::{Fixed, Instance};
 use super::interfaces::{MAX_INTERFACES, tables};
 use super::reload::{Defaults, settings};
 use super::{memory, privileges, queue_names, watch};
+use crate::advice::{steering_without_effect, with_rules};
 use crate::hash_key::random_seed;
 use crate::{check, output, trial};
 use anyhow::Context;
@@ -17,7 +18,7 @@ use rxsteer_host::{
 use rxsteer_status::client::network_namespace;
 use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::core::limits::DEFAULT_SOCK_FLOW_ENTRIES;
-use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, ThreadClass};
+use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, PacketRule, ThreadClass};
 use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -98,6 +99,12 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
     let named = |why: String| anyhow::anyhow!("--{why}");
     let mut settings = settings(&asked.live, &defaults, &cpus).map_err(named)?;
     settings.without_guard = args.without_order_guard;
+    PacketRule::check_headers(&settings.packet_rules, asked.fixed.flows.inner())
+        .map_err(|why| named(format!("rule {why}")))?;
+    let policies = with_rules(&settings.policy, &settings.packet_rules);
+    for unused in steering_without_effect(&asked.live.steering, &policies) {
+        output::note(&format!("rxsteer: {unused}"));
+    }
     let there: Vec<queue_names::There<'_>> =
         links.iter().map(|link| (link.name.as_str(), rx_queues(link))).collect();
     queue_names::check(&settings, &there, &patterns).map_err(named)?;

@@ -1,29 +1,70 @@
-//! Whether `rxsteer run` accepts the settings of a file on this host, for `rxsteer config check`. It changes nothing and needs
-//! no privilege; whether the host and an interface can be steered at all is for `rxsteer check` to say.
+//! Whether `rxsteer run` accepts the settings of a file, for `rxsteer config check`. It changes nothing and needs no privilege;
+//! whether the host and an interface can be steered at all is for `rxsteer check` to say.
 
 use super::args::RunSettings;
 use super::attach::{host_cpus, rx_queues, starves};
 use super::change::HostCpus;
 use super::queue_names::{self, There};
 use super::reload::{Defaults, settings};
+use crate::advice::{steering_without_effect, with_rules};
 use crate::output::error_text;
+use crate::record_args::RunRecordArgs;
+use crate::steer_args::covered;
 use rxsteer_host::{Host, Link, default_cpus, default_policy, links};
-use rxsteer_user::core::{CpuId, CpuSet, Mechanisms, Policy, ThreadClass};
+use rxsteer_user::core::{CpuId, CpuSet, Mechanisms, PacketRule, Policy, Slots, ThreadClass};
+use rxsteer_xdp::Settings;
 
-/// Checks what is wrong on every host, whatever CPUs and interfaces it has.
-pub(crate) fn on_any_host(asked: &RunSettings) -> Result<(), String> {
+/// What is worth knowing of the settings that can change while frames flow, or why they are refused: on this host (`here`), or
+/// whatever CPUs and interfaces a host has.
+pub(crate) fn live(asked: &RunSettings, here: bool) -> Result<Vec<String>, String> {
+    let (settings, mut notes) = if here { on_this_host(asked)? } else { on_any_host(asked)? };
+    PacketRule::check_headers(&settings.packet_rules, asked.fixed.flows.inner())
+        .map_err(|why| format!("rule: {why}"))?;
+    notes.extend(covered(&asked.live.rules));
+    let policies = with_rules(&settings.policy, &settings.packet_rules);
+    notes.extend(steering_without_effect(&asked.live.steering, &policies));
+    Ok(notes)
+}
+
+/// Why settings that hold from the start to the end are refused, each with the names of the settings that it may be about.
+pub(crate) fn fixed(asked: &RunSettings, here: bool) -> Vec<(Vec<String>, String)> {
+    let asked = &asked.fixed;
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let mut of_records = rxsteer_settings::names::<RunRecordArgs>();
+    of_records.push("no-flow-stats".to_owned());
+    let records = || asked.records.check().map(drop);
+    let records = || if here { asked.records.check_here() } else { records() };
+    let checked = [
+        (
+            names(&["listen", "listen-token-file"]),
+            if here { asked.listen.check_here() } else { asked.listen.check() },
+        ),
+        (names(&["events"]), if here { asked.events.check() } else { Ok(()) }),
+        (of_records, asked.check_records().and_then(|()| records())),
+    ];
+    let wrong = |(about, checked): (_, anyhow::Result<()>)| {
+        checked.err().map(|why| (about, error_text(&why)))
+    };
+    checked.into_iter().filter_map(wrong).collect()
+}
+
+/// The settings and what is to be noted of them, checked for what is wrong whatever CPUs and interfaces a host has.
+fn on_any_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
     let all = CpuSet::new((0..=u16::MAX).filter_map(CpuId::new)).ok_or("there are no CPUs")?;
     let cpus = HostCpus { possible: all.clone(), online: all.clone() };
     let defaults = Defaults {
-        policy: Policy::Rps,
+        // Where rfs can be had, that is the default.
+        policy: Policy::RfsSparse(Slots::default()),
         cpus: CpuSet::new(CpuId::new(0)),
         threads: ThreadClass::DEFAULT,
     };
-    settings(&asked.live, &defaults, &cpus)?.check(&all).map_err(|why| why.to_string())
+    let settings = settings(&asked.live, &defaults, &cpus)?;
+    settings.check(&all).map_err(|why| why.to_string())?;
+    Ok((settings, Vec::new()))
 }
 
-/// What is worth knowing and depends on the interfaces that are steered; or why the settings are refused here.
-pub(crate) fn on_this_host(asked: &RunSettings) -> Result<Vec<String>, String> {
+/// The same on this host; what is noted depends on the interfaces that are steered.
+fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
     let host = Host::look();
     if let Some(class) = asked.live.kernel.threads
         && let Some(why) = starves(class, &host)
@@ -48,5 +89,6 @@ pub(crate) fn on_this_host(asked: &RunSettings) -> Result<Vec<String>, String> {
     let links = links().map_err(|why| why.to_string())?;
     let there: Vec<There<'_>> =
         links.iter().map(|link: &Link| (link.name.as_str(), rx_queues(link))).collect();
-    queue_names::on_host(&settings, &there)
+    let notes = queue_names::on_host(&settings, &there)?;
+    Ok((settings, notes))
 }

@@ -292,6 +292,8 @@ impl<P: Datapath> Instance<P> {
     /// Begins the change to other settings, or returns why they are refused.
     pub(super) fn change_to(&mut self, wanted: Settings) -> Result<(), String> {
         let (now, then) = (&self.settings, &wanted);
+        PacketRule::check_headers(&then.packet_rules, self.fixed.inner)
+            .map_err(|why| format!("rule={why}"))?;
         // A name that was valid when it was set stays valid, although its interface may have gone since.
         if (&now.policy, &now.rps_maps) != (&then.policy, &then.rps_maps) {
             queue_names::check(&wanted, &self.there(), &self.fixed.patterns)?;

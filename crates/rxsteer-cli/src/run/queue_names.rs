@@ -52,8 +52,9 @@ pub(crate) fn on_host(settings: &Settings, there: &[There<'_>]) -> Result<Vec<St
             )),
             (None, _) => {
                 let most = there.iter().max_by_key(|(_, queues)| *queues).copied();
-                let why = most.and_then(|most| no_such_queue(name, &[most]));
-                notes.extend(why.map(|why| format!("{setting}{name}: no interface here has it: {why}")));
+                if let Some(why) = most.and_then(|most| no_such_queue(name, &[most])) {
+                    return Err(format!("{setting}{name}: no interface here has it: {why}"));
+                }
             }
         }
     }
@@ -167,12 +168,13 @@ mod tests {
             why.starts_with("policy bound:eth0:2: there is no RX queue 2: eth0 has 2"),
             "{why}"
         );
-        let notes = on_host("bound:eth9:0=1,4=0").unwrap();
+        let notes = on_host("bound:eth9:0=1").unwrap();
         assert!(
             notes[0].starts_with("policy bound:eth9:0: there is no interface eth9"),
             "{notes:?}"
         );
-        assert!(notes[1].contains("there is no RX queue 4: eth1 has 4 RX queues"), "{notes:?}");
+        let why = on_host("bound:4=0").unwrap_err();
+        assert!(why.contains("there is no RX queue 4: eth1 has 4 RX queues"), "{why}");
     }
 
     #[test]

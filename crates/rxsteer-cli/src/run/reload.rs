@@ -5,7 +5,9 @@ use super::args::{FixedSettings, LiveSettings, RunArgs};
 use super::change::HostCpus;
 use super::datapath::Datapath;
 use super::instance::Instance;
+use crate::output::error_text;
 use crate::settable::cant_change;
+use crate::settings_file;
 use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
@@ -55,9 +57,23 @@ impl Reload {
         self.args.config.as_deref().map(shown).unwrap_or_default()
     }
 
+    /// The reason with the place of the setting that it names, if the file has that.
+    fn placed(&self, why: String) -> String {
+        let text = self
+            .args
+            .config
+            .as_deref()
+            .and_then(|path| Some((path, settings_file::text(path).ok()?)));
+        let Some((path, text)) = text else { return why };
+        let place = settings_file::place_of(&settings_file::said(&text).0, &why);
+        place.map_or(why.clone(), |place| settings_file::placed(path, &text, place, &why))
+    }
+
     /// The settings that the file requests now, or why they are refused.
     fn wanted(&self, host: &HostCpus) -> Result<Settings, String> {
-        let now = self.args.settings().map_err(|why| crate::output::error_text(&why))?;
+        // Several mistakes are several lines; an event is one.
+        let now = self.args.settings();
+        let now = now.map_err(|why| error_text(&why).replace('\n', "; also "))?;
         let (begun, fixed) = (&self.begun, &now.fixed);
         let same = [
             ("mode", begun.mode() == fixed.mode()),
@@ -78,7 +94,8 @@ impl Reload {
         if !changed.is_empty() {
             return Err(cant_change(&changed));
         }
-        let mut wanted = settings(&now.live, &self.defaults, host)?;
+        let mut wanted =
+            settings(&now.live, &self.defaults, host).map_err(|why| self.placed(why))?;
         wanted.without_guard = self.args.without_order_guard;
         Ok(wanted)
     }
@@ -88,8 +105,9 @@ impl<P: Datapath> Instance<P> {
     /// Reads the file again, and begins the change to its settings; returns the event.
     pub(crate) fn reload(&mut self, reload: &Reload) -> Happened {
         let (file, before) = (reload.file(), self.settings.clone());
-        let (kind, text) = match reload.wanted(&self.cpus).and_then(|wanted| self.change_to(wanted))
-        {
+        let cpus = self.cpus.clone();
+        let mut change = |wanted| self.change_to(wanted).map_err(|why| reload.placed(why));
+        let (kind, text) = match reload.wanted(&cpus).and_then(&mut change) {
             Err(why) => (
                 EventKind::ReloadRefused,
                 format!("{file} is not reloaded, and all settings stay: {why}"),

@@ -63,8 +63,10 @@ fn reload_is_refused_as_a_whole() {
         ("policy = 'rfs'\nmode = 'native'\nflow-cnt = 64", "flow-cnt can't change while"),
         ("policy = 'rfs'\nmode = 'native'\nhash-seed = '1'", "hash-seed can't change while"),
         ("policy = 'rsp'\nmode = 'native'", "did you mean 'rps'"),
-        ("policy = 'rfs'\nmode = 'native'\ncpus = '0-9'", "this host has no CPU 4-9"),
-        ("policy = 'bound:7=1'\nmode = 'native'", "there is no RX queue 7"),
+        ("policy = 'rfs'\nmode = 'native'\ncpus = '0-9'", ":3:1: cpus: this host has no CPU 4-9"),
+        ("mode = 'native'\npolicy = 'bound:7=1'", ":2:1: policy bound:7: there is no RX queue 7"),
+        ("polciy = 'rfs'\nmode = 'native'\nflow-cnt = 'x'", "'policy'?; also "),
+        ("polciy = 'rfs'\nmode = 'native'\nflow-cnt = 'x'", ":3:1: flow-cnt=x: it takes"),
         ("policy = 'rfs'\nmode = 'native'\nthreads = 'fifo:99'", "threads=fifo:99: no limit"),
         ("policy = ", "this is not TOML"),
     ] {

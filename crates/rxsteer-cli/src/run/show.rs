@@ -64,7 +64,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     text.push('\n');
     text.push_str(&interfaces(&status.interfaces, rates));
     text.push('\n');
-    text.push_str(&cpus(&status.cpus));
+    text.push_str(&cpus(&status.cpus, !status.settings.rules.is_empty()));
     text.push_str(&shadow(&status.cpus));
     text.push('\n');
     if let Some(rates) = rates {
@@ -172,31 +172,28 @@ fn since(known: &InterfaceStatus) -> String {
 }
 
 /// The columns of the receiving side, after the CPU's number.
-const CPU_COLUMNS: [LiveCounter; 8] = [
-    LiveCounter::Received,
-    LiveCounter::Local,
-    LiveCounter::Bound,
-    LiveCounter::Hashed,
-    LiveCounter::InSlots,
-    LiveCounter::Rfs,
-    LiveCounter::Moves,
-    LiveCounter::Deferred,
+const CPU_COLUMNS: [(&str, LiveCounter); 9] = [
+    ("received", LiveCounter::Received),
+    ("by rule", LiveCounter::Matched),
+    ("local", LiveCounter::Local),
+    ("bound", LiveCounter::Bound),
+    ("by hash", LiveCounter::Hashed),
+    ("in slots", LiveCounter::InSlots),
+    ("rfs", LiveCounter::Rfs),
+    ("moves", LiveCounter::Moves),
+    ("deferred", LiveCounter::Deferred),
 ];
 
-pub(super) fn cpus(cpus: &[CpuStatus]) -> String {
-    let header = [
-        "CPU",
-        "received",
-        "local",
-        "bound",
-        "by hash",
-        "in slots",
-        "rfs",
-        "moves",
-        "deferred",
-        "delivered",
-        "dropped",
-    ];
+/// A row for each CPU; with `rules`, also what they placed.
+pub(super) fn cpus(cpus: &[CpuStatus], rules: bool) -> String {
+    let is_unused = |counter: LiveCounter| cpus.iter().all(|cpu| cpu.counts.rx.get(counter) == 0);
+    let is_shown = |(_, counter): &(&str, LiveCounter)| {
+        *counter != LiveCounter::Matched || rules || !is_unused(*counter)
+    };
+    let columns: Vec<(&str, LiveCounter)> = CPU_COLUMNS.into_iter().filter(is_shown).collect();
+    let mut header = vec!["CPU"];
+    header.extend(columns.iter().map(|(name, _)| *name));
+    header.extend(["delivered", "dropped"]);
     let mut table = new(&header, &[]);
     let is_idle = |cpu: &&CpuStatus| {
         cpu.counts.rx.get(LiveCounter::Received) == 0
@@ -207,15 +204,21 @@ pub(super) fn cpus(cpus: &[CpuStatus]) -> String {
         cpus.iter().partition(|cpu| cpus.len() > MOST_ROWS && is_idle(cpu));
     for CpuStatus { cpu, counts, .. } in shown {
         let mut row = vec![cpu.to_string()];
-        row.extend(CPU_COLUMNS.map(|counter| grouped(counts.rx.get(counter))));
+        row.extend(columns.iter().map(|(_, counter)| grouped(counts.rx.get(*counter))));
         row.extend([counts.delivered, counts.drops.total()].map(grouped));
         table.add_row(row);
     }
-    // First the rules that steered nothing, then what the totals have, too.
-    let is_unused = |counter| cpus.iter().all(|cpu| cpu.counts.rx.get(counter) == 0);
-    let columns = || (1..).zip(CPU_COLUMNS);
-    let unused = columns().filter(|(_, counter)| is_unused(*counter)).map(|(column, _)| column);
-    let least = [unused.collect(), vec![7, 8], vec![2, 3, 4, 5, 6]];
+    // First what steered nothing, then what the totals have, too.
+    let which = |is_meant: &dyn Fn(LiveCounter) -> bool| -> Vec<usize> {
+        let meant = (1..).zip(&columns).filter(|(_, (_, counter))| is_meant(*counter));
+        meant.map(|(column, _)| column).collect()
+    };
+    let in_totals = [LiveCounter::Moves, LiveCounter::Deferred];
+    let least = [
+        which(&is_unused),
+        which(&|counter| in_totals.contains(&counter)),
+        which(&|counter| counter != LiveCounter::Received && !in_totals.contains(&counter)),
+    ];
     let mut text = fitted(table, &least);
     if !idle.is_empty() {
         let _ = writeln!(text, " and {} with nothing", plural(idle.len(), "CPU"));

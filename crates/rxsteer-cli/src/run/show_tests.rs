@@ -55,6 +55,15 @@ fn snapshots_of_status() {
             "problem": "the load can't be measured, so no bucket moves",
         });
     });
+    let with_rules = status(|status| {
+        let rule = serde_json::json!({ "rule": "tcp dst-port 22 → 1", "packets": 1200 });
+        status["settings"]["rules"] = Value::Array(vec![rule]);
+        status["cpus"][0]["matched"] = 1200.into();
+    });
+    assert!(with_rules.contains("rule tcp dst-port 22 → 1 (1200 packets)"), "{with_rules}");
+    let begin = with_rules.find(" CPU ").unwrap_or(0);
+    let table: Vec<&str> = with_rules[begin..].lines().take(3).collect();
+    assert_snapshot!("status-rules", table.join("\n"));
     let end = balance.find("\n\n").unwrap_or(balance.len());
     assert_snapshot!("status-balance", &balance[..end]);
     let many_cpus = status(|status| {

@@ -24,7 +24,7 @@ pub(super) fn status(status: &Status, rates: Option<&Rates>) -> String {
     text.push('\n');
     text.push_str(&interfaces(status, rates));
     text.push('\n');
-    text.push_str(&cpus(&status.cpus));
+    text.push_str(&cpus(&status.cpus, !status.settings.rules.is_empty()));
     text.push('\n');
     if let Some(rates) = rates {
         text.push_str(&show_rates::cpus(rates));
