@@ -61,7 +61,7 @@ pub(crate) fn steering_without_effect<const BUCKETS: u32>(
     given: &Steering<BUCKETS>,
     policies: &[Policy],
 ) -> Vec<String> {
-    let any = |used: fn(&Policy) -> bool| policies.iter().any(|policy| used(policy));
+    let any = |used: fn(&Policy) -> bool| policies.iter().any(used);
     // The words for the default ask for nothing.
     let is_else = given.fallback.is_some_and(|fallback| fallback != Fallback::default());
     let has_rest = any(|policy| policy.remembers_flows() && policy.balance().is_none());

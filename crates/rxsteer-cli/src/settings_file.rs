@@ -74,6 +74,7 @@ pub(crate) fn placed(path: &Path, text: &str, offset: usize, why: &str) -> Strin
 }
 
 /// The offset of the setting that `why` begins with, as in "cpus: this host has no CPU 99".
+#[cfg(feature = "xdp")]
 pub(crate) fn place_of(said: &[Text], why: &str) -> Option<usize> {
     let name = why.split([':', ' ', '=']).next()?;
     said.iter().find(|text| text.name == name).map(|text| text.place)

@@ -206,6 +206,7 @@ impl RunArgs {
 
 impl FixedSettings {
     /// Refuses flow records where no flow is counted.
+    #[cfg(feature = "xdp")]
     pub(crate) fn check_records(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.flow_stats() || !self.records.output.is_some(),
