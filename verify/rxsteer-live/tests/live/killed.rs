@@ -25,7 +25,8 @@ fn nothing_is_left_of_one_that_was_killed() {
     };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let receiver = testbed.receiver();
-    let arguments = ["in0", "--policy", "rfs", "--cpus", "0-0"];
+    let policy = if super::has_rfs() { "rfs" } else { "sparse" };
+    let arguments = ["in0", "--policy", policy, "--cpus", "0-0"];
     let started = Instant::now();
     let steering = Steering::start(receiver, &arguments).unwrap();
     let to_attach = started.elapsed();

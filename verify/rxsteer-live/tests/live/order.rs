@@ -56,7 +56,7 @@ const RUNS: usize = 5;
 
 /// The guarded run: no frame is late, although flows moved.
 fn in_order(test: &str, queue_size: &str, gro: bool, family: Family, more: &[&str]) {
-    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let Some(_alone) = super::ready_for_rfs(test) else { return };
     let mut all = Vec::new();
     for _ in 0..RUNS {
         let Run { seen, heard, totals } =
@@ -110,7 +110,7 @@ fn small_rings_keep_order_of_merged_packets_by_the_rule_for_short_ticks() {
 
 #[test]
 fn without_the_guard_packets_come_late() {
-    let Some(_alone) = super::ready("order::without_the_guard_packets_come_late", &[], 2) else {
+    let Some(_alone) = super::ready_for_rfs("order::without_the_guard_packets_come_late") else {
         return;
     };
     // A short run may find none, since that takes a move at the wrong time; ten runs in a row find some.
