@@ -32,8 +32,10 @@ pub(crate) fn fixed(asked: &RunSettings, here: bool) -> Vec<(Vec<String>, String
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let mut of_records = rxsteer_settings::names::<RunRecordArgs>();
     of_records.push("no-flow-stats".to_owned());
-    let records = || asked.records.check().map(drop);
-    let records = || if here { asked.records.check_here() } else { records() };
+    let records = || match here {
+        true => asked.records.check_here(),
+        false => asked.records.check().map(drop),
+    };
     let checked = [
         (
             names(&["listen", "listen-token-file"]),
