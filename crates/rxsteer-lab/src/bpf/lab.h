@@ -44,7 +44,7 @@ struct lab_live_config {
 	__u32 train;
 	/* Whether flows are in random order; otherwise they take turns. */
 	__u32 random;
-	/* The number of flows that go to `listener`; the others go to `elsewhere`. */
+	/* The number of flows that go to the listener; the others go elsewhere. */
 	__u32 listeners;
 	/* Length of the frame, including the Ethernet header. */
 	__u32 length;
@@ -61,8 +61,8 @@ struct lab_live_config {
 	__u8 reserved[6];
 	/* IPv4 addresses are the first four bytes. */
 	__u8 source[16];
-	__u8 listener[16];
-	__u8 elsewhere[16];
+	/* The listener, and elsewhere. */
+	__u8 destinations[2][16];
 };
 
 /* A frame that is sent unchanged. */
