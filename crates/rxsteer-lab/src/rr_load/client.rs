@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 /// How long replies may take after the last request.
@@ -35,6 +36,9 @@ pub(super) fn send(streams: Vec<TcpStream>, load: &RrLoad) -> Result<RrReport> {
             .map(|(cpu, share)| {
                 scope.spawn(move || {
                     pin(cpu)?;
+                    // Requests are sent when they are due; by default the kernel wakes a thread up to 50 µs later.
+                    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
+                        .tried(|| "set the slack of timers".to_owned())?;
                     let mut thread = Thread::new(share, connections, load, begin)?;
                     thread.run()?;
                     let here = rustix::thread::sched_getcpu();
