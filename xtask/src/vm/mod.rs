@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// Ends a boot of a machine after so many seconds, instead of after ten minutes and one for each test.
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
-    /// Writes the table of all machines, with what was measured here last, to this file.
+    /// Writes what was measured here last to this file; machines that were not run here keep their section of it.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Runs nothing: with --results makes the table of what was measured before.
@@ -145,7 +145,9 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
 /// Writes the table, if one is asked for.
 fn write(matrix: &Matrix, options: &Options) -> Result<()> {
     let Some(path) = &options.results else { return Ok(()) };
-    std::fs::write(path, table::make(matrix, &kept))
+    // A file that is not there has no sections to keep.
+    let before = std::fs::read_to_string(path).unwrap_or_default();
+    std::fs::write(path, table::make(matrix, &kept, &before))
         .with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -21,17 +21,23 @@ machines run without hardware support, so no figure here is a statement about sp
 | attaching | the longest time without a frame while the program was attached, and the interface's features that attaching switched off |
 | TCP | megabytes of one stream in a second before the program was attached, through it, and after it was detached, with the bytes per frame (merged segments are one frame) |
 
-Each result has its day and the tested commit.
+Each result has its day and the tested commit. The command replaces the sections of the machines that it ran, and keeps the others.
 ";
 
-/// The whole file; `kept` returns the last results of a machine.
-pub(crate) fn make(matrix: &Matrix, kept: &dyn Fn(&str) -> Option<Results>) -> String {
+/// The whole file; `kept` returns the last results of a machine. Machines without results keep their section of `before`, the
+/// present file.
+pub(crate) fn make(
+    matrix: &Matrix,
+    kept: &dyn Fn(&str) -> Option<Results>,
+    before: &str,
+) -> String {
     let mut text = HEAD.to_owned();
     let mut not_run = String::new();
     for machine in &matrix.machines {
-        match kept(&machine.name) {
-            Some(results) => section(&mut text, machine, &results),
-            None => head(&mut not_run, "- **", "**: ", machine, &machine.kernel),
+        match (kept(&machine.name), section_of(before, &machine.name)) {
+            (Some(results), _) => section(&mut text, machine, &results),
+            (None, Some(present)) => text += &present,
+            (None, None) => head(&mut not_run, "- **", "**: ", machine, &machine.kernel),
         }
     }
     if !not_run.is_empty() {
@@ -39,6 +45,13 @@ pub(crate) fn make(matrix: &Matrix, kept: &dyn Fn(&str) -> Option<Results>) -> S
         text += &not_run;
     }
     text
+}
+
+/// The section of a machine in a file that [`make`] made.
+fn section_of(file: &str, machine: &str) -> Option<String> {
+    let mut sections = file.split("\n## ").skip(1);
+    let is_meant = |section: &&str| section.lines().next() == Some(machine);
+    sections.find(is_meant).map(|section| format!("\n## {}\n", section.trim_end()))
 }
 
 /// The properties of a machine besides its kernel, driver, queues and CPUs.
@@ -198,7 +211,23 @@ mod tests {
 
     fn table(results: Results) -> String {
         let matrix = Matrix::parse(FILE).unwrap();
-        make(&matrix, &|name| (name == "one").then(|| results.clone()))
+        make(&matrix, &|name| (name == "one").then(|| results.clone()), "")
+    }
+
+    #[test]
+    fn machine_that_was_not_run_keeps_its_section() {
+        let matrix = Matrix::parse(FILE).unwrap();
+        let of = |name: &'static str, day: &str| {
+            let results = Results { day: day.to_owned(), ..Results::default() };
+            move |asked: &str| (asked == name).then(|| results.clone())
+        };
+        let first = make(&matrix, &of("two", "day 1"), "");
+        assert_eq!(make(&matrix, &|_| None, &first), first);
+        let second = make(&matrix, &of("one", "day 2"), &first);
+        let third = make(&matrix, &of("two", "day 3"), &second);
+        assert!(second.contains("day 1") && second.contains("day 2"), "{second}");
+        assert!(!third.contains("day 1") && third.contains("day 2"), "{third}");
+        assert!(first.contains("## Not run") && !second.contains("## Not run"), "{second}");
     }
 
     #[test]
