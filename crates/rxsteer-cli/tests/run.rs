@@ -116,8 +116,12 @@ fn auto_refuses_before_it_measures_what_it_could_not_do() {
 fn rules_by_inner_headers_are_refused_without_them() {
     for rule in ["gre teid 5 -> 0", "tcp vni 5 -> 0"] {
         let explain = ["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--rule", rule, "--cpus", "0-0"];
-        assert_refused(&rxsteer(&explain), &["no packet can match", "--inner"]);
+        assert_refused(&rxsteer(&explain), &["no packet can match", "inner"]);
         assert!(rxsteer(&[&explain[..], &["--inner"]].concat()).status.success(), "{rule}");
+        let change = format!("5p:rule={rule}");
+        let replay = ["replay", "--synthetic", "packets=10", "--no-pin", "--change-at", &change];
+        assert_refused(&rxsteer(&replay), &["planned change 1", "no packet can match"]);
+        assert!(rxsteer(&[&replay[..], &["--inner"]].concat()).status.success(), "{rule}");
     }
 }
 
