@@ -7,6 +7,7 @@ use crate::work::at_home;
 use comfy_table::{CellAlignment, Table, presets};
 use rxsteer_records::recording::Recorded;
 use rxsteer_status::figures::{grouped, nanoseconds, percent};
+use rxsteer_user::core::SteerCounts;
 use rxsteer_user::core::counters::CpuCounter;
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
@@ -162,7 +163,7 @@ fn totals(text: &mut String, run: &Run) {
     }
     line("imbalance", imbalance(report));
     line("queueing", queueing(report));
-    let mechanisms = mechanisms(report);
+    let mechanisms = mechanisms(&report.steering);
     if !mechanisms.is_empty() {
         line("steered by", mechanisms);
     }
@@ -221,21 +222,29 @@ fn flow_records(recorded: &Recorded) -> String {
     text
 }
 
-/// How many packets went by which mechanism; nothing under policies that have but one.
-fn mechanisms<H>(report: &Report<H>) -> String {
-    let counts = &report.steering;
-    let mut parts = Vec::new();
-    for (count, what) in [
+/// How many packets went by which mechanism; nothing where the hash or the receiving CPU was all there was.
+fn mechanisms(counts: &SteerCounts) -> String {
+    let others = [counts.rfs, counts.in_slots, counts.matched, counts.bound, counts.deferred];
+    if others.iter().all(|count| *count == 0) {
+        return String::new();
+    }
+    let by = [
         (counts.rfs, "to where their application runs"),
         (counts.in_slots, "by sparse slot"),
         (counts.matched, "by a rule before the policy"),
-        (counts.deferred, "deferred behind earlier packets of their flow"),
-    ] {
-        if count > 0 {
-            parts.push(format!("{} {what}", grouped(count)));
-        }
+        (counts.bound, "by the binding of their RX queue"),
+        (counts.hashed, "by hash"),
+        (counts.local, "left on the CPU that received them"),
+    ];
+    let by = by.into_iter().filter(|(count, _)| *count > 0);
+    let by: Vec<String> = by.map(|(count, what)| format!("{} {what}", grouped(count))).collect();
+    let mut text = by.join(", ");
+    // These have a target, too, and go there later.
+    if counts.deferred > 0 {
+        let deferred = grouped(counts.deferred);
+        let _ = write!(text, "; {deferred} of them deferred behind earlier packets of their flow");
     }
-    parts.join(", ")
+    text
 }
 
 /// Buckets that moved by load, and the first of them with its reason.
@@ -388,6 +397,20 @@ mod tests {
         assert!((SHORTEST_ROOM..LONGEST_BAR).contains(&lengths(Some(width + 20))));
         // Without a terminal, and on one that has no room beside the table.
         assert_eq!((lengths(None), lengths(Some(width + BAR_GAP))), (0, 0));
+    }
+
+    #[test]
+    fn all_mechanisms_are_named_and_add_up() {
+        let mut counts = SteerCounts { hashed: 7, local: 1, ..SteerCounts::default() };
+        assert_eq!(mechanisms(&counts), "", "the policy says it");
+        (counts.rfs, counts.in_slots, counts.matched, counts.bound) = (2000, 3, 4, 5);
+        counts.deferred = 6;
+        assert_eq!(
+            mechanisms(&counts),
+            "2 000 to where their application runs, 3 by sparse slot, 4 by a rule before the policy, 5 by the binding of \
+             their RX queue, 7 by hash, 1 left on the CPU that received them; 6 of them deferred behind earlier packets \
+             of their flow"
+        );
     }
 
     #[test]
