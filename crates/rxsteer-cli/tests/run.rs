@@ -108,6 +108,10 @@ fn where_no_instance_listens_that_is_said() {
 fn auto_refuses_before_it_measures_what_it_could_not_do() {
     let auto = |more: &[&str]| rxsteer(&[&["auto", "lo"][..], more].concat());
     assert_refused(&auto(&["--cpus", "900-901"]), &["--cpus 900-901: CPUs 900-901 are not online"]);
+    // Longer than a test may take: what is left alone is not measured.
+    let alone = auto(&["--sample", "1h"]);
+    let text = String::from_utf8_lossy(&alone.stdout);
+    assert!(alone.status.success() && text.contains("Leave lo alone"), "{text}");
     let short = auto(&["--verify", "10s", "--duration", "5s"]);
     assert_refused(&short, &["--duration 5s", "--sample 10s", "--verify 10s"]);
 }
