@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use rxsteer_records::recording::Recorded;
 use rxsteer_status::figures::{grouped, nanoseconds, percent};
 use rxsteer_user::core::SteerCounts;
-use rxsteer_user::core::counters::CpuCounter;
+use rxsteer_user::core::counters::{CpuCounter, SteerCounter};
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
 use rxsteer_user::{CpuReport, MovesByLoad, Report};
@@ -222,29 +222,37 @@ fn flow_records(recorded: &Recorded) -> String {
     text
 }
 
-/// How many packets went by which mechanism; nothing where the hash or the receiving CPU was all there was.
-fn mechanisms(counts: &SteerCounts) -> String {
-    let others = [counts.rfs, counts.in_slots, counts.matched, counts.bound, counts.deferred];
-    if others.iter().all(|count| *count == 0) {
+/// How many packets went by which mechanism, where `shown` has a number; nothing where the hash or the receiving CPU was all
+/// there was.
+pub(crate) fn steered_by(shown: impl Fn(SteerCounter) -> Option<String>) -> String {
+    let by = [
+        (SteerCounter::Rfs, "to where their application runs"),
+        (SteerCounter::InSlots, "by sparse slot"),
+        (SteerCounter::Matched, "by a rule before the policy"),
+        (SteerCounter::Bound, "by the binding of their RX queue"),
+        (SteerCounter::Hashed, "by hash"),
+        (SteerCounter::Local, "left on the CPU that received them"),
+    ];
+    let deferred = shown(SteerCounter::Deferred);
+    let is_plain = |counter| matches!(counter, SteerCounter::Hashed | SteerCounter::Local);
+    let is_used =
+        |(counter, _): &(SteerCounter, _)| !is_plain(*counter) && shown(*counter).is_some();
+    if deferred.is_none() && !by.iter().any(is_used) {
         return String::new();
     }
-    let by = [
-        (counts.rfs, "to where their application runs"),
-        (counts.in_slots, "by sparse slot"),
-        (counts.matched, "by a rule before the policy"),
-        (counts.bound, "by the binding of their RX queue"),
-        (counts.hashed, "by hash"),
-        (counts.local, "left on the CPU that received them"),
-    ];
-    let by = by.into_iter().filter(|(count, _)| *count > 0);
-    let by: Vec<String> = by.map(|(count, what)| format!("{} {what}", grouped(count))).collect();
-    let mut text = by.join(", ");
+    let by =
+        by.into_iter().filter_map(|(counter, what)| Some(format!("{} {what}", shown(counter)?)));
+    let mut text = by.collect::<Vec<String>>().join(", ");
     // These have a target, too, and go there later.
-    if counts.deferred > 0 {
-        let deferred = grouped(counts.deferred);
+    if let Some(deferred) = deferred {
         let _ = write!(text, "; {deferred} of them deferred behind earlier packets of their flow");
     }
     text
+}
+
+/// What steered the packets of a report.
+fn mechanisms(counts: &SteerCounts) -> String {
+    steered_by(|counter| Some(counts.get(counter)).filter(|count| *count > 0).map(grouped))
 }
 
 /// Buckets that moved by load, and the first of them with its reason.
