@@ -18,7 +18,7 @@ use crate::run::args::RunArgs;
 use crate::{Outcome, check};
 use clap::{Args, Parser};
 use rxsteer_host::change::{Wanted, refuse_offline};
-use rxsteer_host::recommend::Action;
+use rxsteer_host::recommend::{Action, left_alone};
 use rxsteer_host::{Host, InterfaceKnobs, Root, Topology, default_policy, links};
 use rxsteer_settings::cpus_listed;
 use rxsteer_user::core::{CpuSet, Policy};
@@ -71,6 +71,9 @@ pub(crate) struct AutoArgs {
     pub(crate) duration: Option<Duration>,
 }
 
+/// Said where an interface is left alone.
+const UNCHANGED: &str = "rxsteer: nothing is changed; --anyway goes on all the same";
+
 /// The command.
 pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     let root = Root::host();
@@ -90,6 +93,13 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     if !may_change {
         note("rxsteer: this user is not root, so what is found can't be set; it is only measured");
     }
+    // What no measurement changes is said without one.
+    let alone = left_alone(&InterfaceKnobs::look(&root, &link.name)?);
+    if let Some(why) = alone.filter(|_| !args.anyway) {
+        print(&format!("{why}\n"))?;
+        note(UNCHANGED);
+        return Ok(Outcome::Success);
+    }
     note(&format!("rxsteer: step 1: {name} is measured for {:?}", args.sample));
     let mut ended = false;
     let is_ended = |time| {
@@ -107,7 +117,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         !matches!(recommended.found.action, Action::Run { .. } | Action::KernelSteering(_));
     if is_left && !args.anyway {
         note(if recommended.found.commands.is_empty() {
-            "rxsteer: nothing is changed; --anyway goes on all the same"
+            UNCHANGED
         } else {
             "rxsteer: nothing is changed: the NIC's own settings are yours to make (see above); --anyway goes on without them"
         });

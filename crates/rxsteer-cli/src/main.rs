@@ -148,6 +148,17 @@ fn refuse(mut error: clap::Error) -> ! {
         let tip = format!("- is standard input: tcpdump -w - | rxsteer {word} -");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
+    let is_flow = match error.kind() {
+        ErrorKind::MissingRequiredArgument => about.contains("<FLOW|CAPTURE>"),
+        // A word too many, not an option.
+        ErrorKind::UnknownArgument => word == "explain" && !about.starts_with('-'),
+        _ => false,
+    };
+    if is_flow {
+        let tip = "a flow is one word, SOURCE:PORT-DESTINATION:PORT/PROTOCOL: rxsteer explain \
+                   10.0.0.1:40000-192.0.2.7:443/tcp; a frame of a capture: rxsteer explain --frame 1 capture.pcap";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     // The message repeats what was typed; with its own colours that could not be distinguished from
     // escape sequences.
     let is_odd = |word: OsString| word.to_string_lossy().contains(char::is_control);

@@ -1,16 +1,18 @@
 //! `rxsteer set`: other settings for a running instance.
 
 use crate::advice::{steering_without_effect, with_rules};
-use crate::run::args::SetArgs;
+use crate::change_spec::ChangeSettings;
+use crate::run::args::{LiveSettings, SetArgs};
 use crate::settable::AnySettings;
 use crate::steer_args::note_covered;
 use crate::{Outcome, output};
 use rxsteer_settings::Steering;
 use rxsteer_status::client;
 use rxsteer_status::protocol::{Answer, Request};
-use rxsteer_status::{RuleShown, SettingsShown};
+use rxsteer_status::{Command, RuleShown, SettingsShown};
 use rxsteer_user::core::{PacketRule, Policy};
 use rxsteer_user::shown;
+use std::path::Path;
 
 /// The command.
 pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
@@ -29,7 +31,10 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         "--socket names the instance already; leave the interface out"
     );
     // What can be said without the instance is said without it.
-    let parsed = AnySettings::parse(settings).map_err(|why| anyhow::anyhow!(why))?;
+    let parsed = AnySettings::parse(settings).map_err(|why| {
+        let socket = client::one(args.socket.as_deref(), interface);
+        anyhow::anyhow!(socket.ok().and_then(|socket| refused_by(&socket, settings)).unwrap_or(why))
+    })?;
     note_covered(&parsed.change.rules);
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
@@ -58,6 +63,15 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         );
     }
     Ok(Outcome::Success)
+}
+
+/// Why an instance of the kind that listens at `socket` refuses these settings: it names its own alone.
+fn refused_by(socket: &Path, settings: &[String]) -> Option<String> {
+    match client::status(socket, 0, false).ok()?.command {
+        Command::Run => LiveSettings::parse(settings).err(),
+        Command::Live => ChangeSettings::parse(settings).err(),
+        Command::Replay => None,
+    }
 }
 
 /// Which of the settings given change nothing under those that hold now.

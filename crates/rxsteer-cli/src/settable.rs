@@ -8,11 +8,9 @@
 
 use crate::change_spec::ChangeSettings;
 use crate::live::args::LiveArgs;
-#[cfg(feature = "xdp")]
-use crate::run::args::LiveSettings;
-use crate::run::args::{KernelSettings, RunSettings};
+use crate::run::args::{KernelSettings, LiveSettings, RunSettings};
 use clap::Args;
-use rxsteer_settings::{Text, names, read};
+use rxsteer_settings::{Text, names, nearest, read};
 
 /// The settings that an instance of one command or another can change.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,13 +31,33 @@ impl AnySettings {
     /// Reads one or more settings of the form `SETTING=VALUE`.
     pub(crate) fn parse(settings: &[String]) -> Result<AnySettings, String> {
         parse(settings, |name| {
-            let is_fixed = has::<RunSettings>(name) || has::<LiveArgs>(name);
-            is_fixed.then(|| cant_change(&[name]))
+            if has::<RunSettings>(name) || has::<LiveArgs>(name) {
+                return Some(cant_change(&[name]));
+            }
+            let all = names::<AnySettings>();
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            let is_near = nearest(name, &all).is_some();
+            (!is_near).then(|| format!("there is no setting '{name}'; {}", whose()))
         })
     }
 }
 
-#[cfg(feature = "xdp")]
+/// Which command has which settings.
+fn whose() -> String {
+    let (run, live) = (names::<LiveSettings>(), names::<ChangeSettings>());
+    let quoted = |of: &[String], is_meant: &dyn Fn(&String) -> bool| -> String {
+        let meant: Vec<&str> =
+            of.iter().filter(|name| is_meant(name)).map(String::as_str).collect();
+        format!("'{}'", meant.join("', '"))
+    };
+    format!(
+        "rxsteer run and rxsteer live have {}; run alone has {}; live alone has {}",
+        quoted(&run, &|name| live.contains(name)),
+        quoted(&run, &|name| !live.contains(name)),
+        quoted(&live, &|name| !run.contains(name))
+    )
+}
+
 impl LiveSettings {
     /// Reads one or more settings of the form `SETTING=VALUE`, for `rxsteer run`.
     pub(crate) fn parse<S: AsRef<str>>(settings: &[S]) -> Result<LiveSettings, String> {
@@ -117,6 +135,14 @@ mod tests {
             assert!(why.contains("can't change while rxsteer runs"), "{text}: {why}");
             assert_eq!(any(text).unwrap_err(), why);
         }
+        let [of_run, of_live] = ["'queue-size', 'threads', 'shadow'", "'flow-cnt', 'max-backlog'"];
+        let why = any("nonsense=1").unwrap_err();
+        assert!(why.contains("run and rxsteer live have 'policy', 'cpus'"), "{why}");
+        assert!(why.contains(&format!("; run alone has {of_run}; live alone has")), "{why}");
+        assert!(why.ends_with(of_live), "{why}");
+        let (of_one, of_other) = (run("nonsense=1").unwrap_err(), live("nonsense=1").unwrap_err());
+        assert!(of_one.ends_with(of_run) && !of_one.contains("max-backlog"), "{of_one}");
+        assert!(of_other.ends_with(of_live) && !of_other.contains("queue-size"), "{of_other}");
         for why in [live("polcy=rps").unwrap_err(), any("polcy=rps").unwrap_err()] {
             assert!(why.contains("did you mean 'policy'"), "{why}");
         }

@@ -108,6 +108,10 @@ fn where_no_instance_listens_that_is_said() {
 fn auto_refuses_before_it_measures_what_it_could_not_do() {
     let auto = |more: &[&str]| rxsteer(&[&["auto", "lo"][..], more].concat());
     assert_refused(&auto(&["--cpus", "900-901"]), &["--cpus 900-901: CPUs 900-901 are not online"]);
+    // Longer than a test may take: what is left alone is not measured.
+    let alone = auto(&["--sample", "1h"]);
+    let text = String::from_utf8_lossy(&alone.stdout);
+    assert!(alone.status.success() && text.contains("Leave lo alone"), "{text}");
     let short = auto(&["--verify", "10s", "--duration", "5s"]);
     assert_refused(&short, &["--duration 5s", "--sample 10s", "--verify 10s"]);
 }
@@ -116,8 +120,12 @@ fn auto_refuses_before_it_measures_what_it_could_not_do() {
 fn rules_by_inner_headers_are_refused_without_them() {
     for rule in ["gre teid 5 -> 0", "tcp vni 5 -> 0"] {
         let explain = ["explain", "10.0.0.1:1-10.0.0.2:2/tcp", "--rule", rule, "--cpus", "0-0"];
-        assert_refused(&rxsteer(&explain), &["no packet can match", "--inner"]);
+        assert_refused(&rxsteer(&explain), &["no packet can match", "inner"]);
         assert!(rxsteer(&[&explain[..], &["--inner"]].concat()).status.success(), "{rule}");
+        let change = format!("5p:rule={rule}");
+        let replay = ["replay", "--synthetic", "packets=10", "--no-pin", "--change-at", &change];
+        assert_refused(&rxsteer(&replay), &["planned change 1", "no packet can match"]);
+        assert!(rxsteer(&[&replay[..], &["--inner"]].concat()).status.success(), "{rule}");
     }
 }
 

@@ -323,6 +323,8 @@ fn snapshots_of_messages() {
         "replay notes.txt --flows f.csv --partition-by day",
         "flows notes.txt --speed max",
         "flows notes.txt --by size",
+        "explain",
+        "explain 10.0.0.1 10.0.0.2 tcp",
         "explain 10.0.0.1",
         "explain 10.0.0.1:1-10.0.0.2:2/tpc",
         "explain 10.0.0.1-10.0.0.2/tcp",

@@ -21,6 +21,8 @@ pub struct SteerConfig {
     pub policy: Policy,
     /// Rules before the policy, in order: at most [`MAX_RULES`].
     pub packet_rules: Vec<PacketRule>,
+    /// Whether rules match the packets inside tunnels. Rules that no other packet can match are refused without it.
+    pub inner: bool,
     /// The CPU map of every RX queue without a map of its own.
     pub cpus: CpuSet,
     /// CPU maps of single RX queues, for policies that use maps. Here queues are known by number alone, over all
@@ -79,6 +81,8 @@ pub enum ConfigError {
     Rules(usize),
     /// A rule names an interface that is not among those that packets come through; holds it and those.
     NoSuchInterface(InterfaceName, Vec<InterfaceName>),
+    /// No packet can match this rule by its outer headers, and the inner ones don't count.
+    NeedsInner(PacketRule),
     /// `after` of sparse slots is out of range.
     After(u8),
     /// The number of loops is out of range.
@@ -132,6 +136,11 @@ impl fmt::Display for ConfigError {
                 }
                 f.write_str(" alone; name one of these")
             }
+            Self::NeedsInner(rule) => write!(
+                f,
+                "'{rule}': no packet can match: a TEID or a VNI is in udp (GTP-U, VXLAN, Geneve); leave the protocol \
+                 out, or match the packets inside tunnels with the setting inner"
+            ),
             Self::After(after) => write!(f, "after={after} is out of range: 1 to 255 packets"),
             Self::Loops(loops) => write!(f, "{loops} loops are out of range: 1 to {MAX_LOOPS}"),
             Self::Balance => f.write_str(
@@ -160,6 +169,7 @@ impl SteerConfig {
         SteerConfig {
             policy,
             packet_rules: Vec::new(),
+            inner: false,
             cpus,
             rps_maps: Vec::new(),
             fallback: Fallback::default(),
@@ -191,6 +201,7 @@ impl SteerConfig {
         if self.packet_rules.len() > MAX_RULES {
             return Err(ConfigError::Rules(self.packet_rules.len()));
         }
+        PacketRule::check_headers(&self.packet_rules, self.inner)?;
         self.check_maps()?;
         if let Policy::Bound(bindings) = &self.policy {
             for (name, _) in bindings {
@@ -385,6 +396,12 @@ mod tests {
             ConfigError::NotPossible(cpu(2))
         );
         let size = |setting, size, most| ConfigError::Size(setting, size, most);
+        let inner: PacketRule = "gre teid 5 -> 0".parse().unwrap();
+        let needs_inner = |c: &mut SteerConfig| c.packet_rules = vec![inner.clone()];
+        assert_eq!(bad(&needs_inner), ConfigError::NeedsInner(inner.clone()));
+        let mut with_inner = SteerConfig { inner: true, ..good.clone() };
+        needs_inner(&mut with_inner);
+        assert_eq!(with_inner.check(), Ok(()));
         assert_eq!(bad(&|c| c.flow_cnt = Some(0)), size("flow_cnt", 0, MAX_FLOW_CNT.into()));
         assert_eq!(
             bad(&|c| c.sock_flow_entries = MAX_SOCK_FLOW_ENTRIES + 1),

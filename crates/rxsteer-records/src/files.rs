@@ -238,9 +238,15 @@ impl Files {
             return self.lose(Written::default(), Some((error, kept)));
         }
         match open.sink.close() {
-            Ok(()) => drop(self.counts.files.fetch_add(1, Ordering::Relaxed)),
+            Ok(()) => self.has_its_name(),
             Err(error) => self.lose(open.written, Some((error, Written::default()))),
         }
+    }
+
+    /// Counts a file that got its name.
+    fn has_its_name(&mut self) {
+        self.target.has_its_name();
+        self.counts.files.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Gives the present file up. What it has is kept where the format can; the rest is lost.
@@ -248,7 +254,7 @@ impl Files {
         let Some(open) = self.open.take() else { return Written::default() };
         let kept = open.sink.rescue();
         if kept.records > 0 {
-            self.counts.files.fetch_add(1, Ordering::Relaxed);
+            self.has_its_name();
         }
         let Written { records, packets } = open.written;
         let lost = Written { records: records - kept.records, packets: packets - kept.packets };

@@ -86,6 +86,28 @@ fn time_completes_a_file_also_without_records() {
 }
 
 #[test]
+fn files_without_records_take_no_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let every = Rotation { every: Some(Duration::from_secs(3600)), size: None };
+    let mut files = files(&folder.path().join("f.csv"), every);
+    for packets in [1, 2, 3] {
+        // As at the end of an interval in which no record came.
+        files.open_file().unwrap();
+        files.complete();
+        take(&mut files, packets);
+        files.complete();
+    }
+    let paths = complete(folder.path());
+    let number = |path: &PathBuf| {
+        path.file_stem().unwrap().to_string_lossy().rsplit_once('-').unwrap().1.to_owned()
+    };
+    let mut numbers: Vec<String> = paths.iter().map(number).collect();
+    numbers.sort();
+    assert_eq!(numbers, ["000001", "000002", "000003"]);
+    assert_eq!(packets(&paths), 6);
+}
+
+#[test]
 fn without_rotation_there_is_one_file_of_the_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f.csv");

@@ -68,6 +68,8 @@ pub struct File {
     format: Format,
     /// What stands in the name before the extension, in a rotation: when the file began, and its number.
     mark: Option<(String, u32)>,
+    /// The number of the last file that got its name. One without records gets none, and the next one has its number.
+    last: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ impl Target {
             !path.exists() || path.is_file(),
             "{name} is no ordinary file, and would be replaced; name another"
         );
-        Ok(Target::File(File { path: path.to_owned(), format, mark: None }))
+        Ok(Target::File(File { path: path.to_owned(), format, mark: None, last: 0 }))
     }
 
     /// Opens the target for records of flows distinguished by `mask`. No file gets its final name before it is
@@ -170,7 +172,7 @@ impl Target {
         let time = readable(now);
         match self {
             Target::File(file) => {
-                let mut number = file.mark.as_ref().map_or(0, |(_, number)| *number);
+                let mut number = file.last;
                 loop {
                     number = number.wrapping_add(1);
                     file.mark = Some((time.clone(), number));
@@ -180,6 +182,13 @@ impl Target {
                 }
             }
             Target::DataSet(data_set) => data_set.run = run(now),
+        }
+    }
+
+    /// The present file got its name.
+    pub(crate) fn has_its_name(&mut self) {
+        if let Target::File(File { mark: Some((_, number)), last, .. }) = self {
+            *last = *number;
         }
     }
 

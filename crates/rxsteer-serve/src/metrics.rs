@@ -168,8 +168,8 @@ impl Metrics {
     }
 }
 
-/// The values of interfaces. One that was deleted is still shown beside its successor of the same name, and Prometheus
-/// refuses two series with the same labels: they are one.
+/// The values of interfaces. One that was deleted is shown beside one of the same name that is refused, and Prometheus refuses
+/// two series with the same labels: they are one.
 fn by_name<'a>(status: &'a Status, value: &dyn Fn(&InterfaceStatus) -> f64) -> Vec<(&'a str, f64)> {
     let mut sums: Vec<(&str, f64)> = Vec::new();
     for known in &status.interfaces {

@@ -215,6 +215,14 @@ metrics! {
         "Packets whose target is the CPU where their application runs.";
     "in_slots", "in slots", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.in_slots as f64)),
         "Packets whose target is the CPU of their sparse slot.";
+    "matched", "matched", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.matched as f64)),
+        "Packets to the CPU that a rule before the policy names.";
+    "bound", "bound", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.bound as f64)),
+        "Packets whose target is the CPU that their RX queue is bound to.";
+    "hashed", "hashed", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.hashed as f64)),
+        "Packets whose target is the CPU that the flow hash gives.";
+    "local", "local", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.local as f64)),
+        "Packets that no rule steers.";
     "deferred", "deferred", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.deferred as f64)),
         "Packets sent where their flow table slot says, not to their target.";
 }

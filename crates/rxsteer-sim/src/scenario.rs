@@ -247,6 +247,7 @@ impl Scenario {
         let names = self.nics.iter().map(Nic::interface).collect::<Option<_>>();
         SteerConfig {
             packet_rules: steering.packet_rules.clone(),
+            inner: self.traffic.iter().any(|traffic| traffic.headers.are_inner()),
             // A card whose name no interface can have can't be in a rule either.
             device_names: names.unwrap_or_default(),
             rps_maps: if steering.mechanisms().maps {

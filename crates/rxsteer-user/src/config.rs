@@ -193,6 +193,7 @@ impl PipelineConfig {
         };
         SteerConfig {
             packet_rules: self.packet_rules.clone(),
+            inner: self.dissect.inner,
             rps_maps: self.rps_maps.clone(),
             fallback: self.fallback,
             rfs_cpus: self.rfs_cpus.clone(),

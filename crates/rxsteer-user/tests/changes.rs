@@ -136,6 +136,10 @@ fn impossible_change_is_refused_and_changes_nothing() {
     assert!(error.to_string().contains("CPU 2"), "{error}");
     let change = SteerChange { max_backlog: Some(1001), ..SteerChange::default() };
     assert_eq!(control.change(&change), Err(ChangeError::Backlog(1001, 1000)));
+    let rules = vec!["gre teid 5 -> 0".parse().unwrap()];
+    let inner = SteerChange { packet_rules: Some(rules), ..SteerChange::default() };
+    let error = control.change(&inner).unwrap_err();
+    assert!(error.to_string().contains("no packet can match"), "{error}");
     let change = SteerChange { flow_cnt: Some(0), policy: Some(Policy::None), ..change };
     assert!(control.change(&change).is_err());
     // Under `rps` frames with different ports spread; under `none` they would all be on CPU 0.

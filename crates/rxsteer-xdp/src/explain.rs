@@ -219,7 +219,8 @@ impl View {
             config.rps_maps = maps.collect();
             config.receiving_cpus = vec![receiving; config.rps_maps.len()];
         }
-        // The core asks whether there are such interfaces; which rule matches is known.
+        // The core asks whether there are such interfaces and packets; which rule matches is known.
+        config.inner = true;
         let terms = settings.packet_rules.iter().flat_map(|rule| &rule.terms);
         config.device_names = terms.filter_map(Term::interface).collect();
         config.fallback = settings.fallback;

@@ -196,6 +196,7 @@ impl Setup {
         let app_cpu = args.app_cpu.and_then(CpuId::new);
         let mut config = SteerConfig {
             packet_rules: steer.rules.rules().unwrap_or_default(),
+            inner: steer.flows.inner(),
             rps_maps: steer.steering.rps_maps().unwrap_or_default(),
             fallback: steer.steering.fallback.unwrap_or_default(),
             rfs_cpus: steer.steering.rfs_cpus().flatten(),

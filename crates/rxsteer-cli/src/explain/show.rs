@@ -15,7 +15,11 @@ pub(crate) fn text(explained: &Explained) -> String {
         Some((capture, frame)) => {
             line("frame", format!("{frame} of {capture}, after {} others", explained.before));
         }
-        None => line("frame", "the flow's first; all tables and slots are empty".to_owned()),
+        None => line(
+            "frame",
+            "the flow's first; all tables and slots are empty (--live asks a running rxsteer run)"
+                .to_owned(),
+        ),
     }
     match &explained.no_flow {
         None => line("flow", shown(&explained.key)),

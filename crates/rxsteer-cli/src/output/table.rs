@@ -7,7 +7,8 @@ use crate::work::at_home;
 use comfy_table::{CellAlignment, Table, presets};
 use rxsteer_records::recording::Recorded;
 use rxsteer_status::figures::{grouped, nanoseconds, percent};
-use rxsteer_user::core::counters::CpuCounter;
+use rxsteer_user::core::SteerCounts;
+use rxsteer_user::core::counters::{CpuCounter, SteerCounter};
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
 use rxsteer_user::{CpuReport, MovesByLoad, Report};
@@ -162,7 +163,7 @@ fn totals(text: &mut String, run: &Run) {
     }
     line("imbalance", imbalance(report));
     line("queueing", queueing(report));
-    let mechanisms = mechanisms(report);
+    let mechanisms = mechanisms(&report.steering);
     if !mechanisms.is_empty() {
         line("steered by", mechanisms);
     }
@@ -221,21 +222,37 @@ fn flow_records(recorded: &Recorded) -> String {
     text
 }
 
-/// How many packets went by which mechanism; nothing under policies that have but one.
-fn mechanisms<H>(report: &Report<H>) -> String {
-    let counts = &report.steering;
-    let mut parts = Vec::new();
-    for (count, what) in [
-        (counts.rfs, "to where their application runs"),
-        (counts.in_slots, "by sparse slot"),
-        (counts.matched, "by a rule before the policy"),
-        (counts.deferred, "deferred behind earlier packets of their flow"),
-    ] {
-        if count > 0 {
-            parts.push(format!("{} {what}", grouped(count)));
-        }
+/// How many packets went by which mechanism, where `shown` has a number; nothing where the hash or the receiving CPU was all
+/// there was.
+pub(crate) fn steered_by(shown: impl Fn(SteerCounter) -> Option<String>) -> String {
+    let by = [
+        (SteerCounter::Rfs, "to where their application runs"),
+        (SteerCounter::InSlots, "by sparse slot"),
+        (SteerCounter::Matched, "by a rule before the policy"),
+        (SteerCounter::Bound, "by the binding of their RX queue"),
+        (SteerCounter::Hashed, "by hash"),
+        (SteerCounter::Local, "left on the CPU that received them"),
+    ];
+    let deferred = shown(SteerCounter::Deferred);
+    let is_plain = |counter| matches!(counter, SteerCounter::Hashed | SteerCounter::Local);
+    let is_used =
+        |(counter, _): &(SteerCounter, _)| !is_plain(*counter) && shown(*counter).is_some();
+    if deferred.is_none() && !by.iter().any(is_used) {
+        return String::new();
     }
-    parts.join(", ")
+    let by =
+        by.into_iter().filter_map(|(counter, what)| Some(format!("{} {what}", shown(counter)?)));
+    let mut text = by.collect::<Vec<String>>().join(", ");
+    // These have a target, too, and go there later.
+    if let Some(deferred) = deferred {
+        let _ = write!(text, "; {deferred} of them deferred behind earlier packets of their flow");
+    }
+    text
+}
+
+/// What steered the packets of a report.
+fn mechanisms(counts: &SteerCounts) -> String {
+    steered_by(|counter| Some(counts.get(counter)).filter(|count| *count > 0).map(grouped))
 }
 
 /// Buckets that moved by load, and the first of them with its reason.
@@ -388,6 +405,20 @@ mod tests {
         assert!((SHORTEST_ROOM..LONGEST_BAR).contains(&lengths(Some(width + 20))));
         // Without a terminal, and on one that has no room beside the table.
         assert_eq!((lengths(None), lengths(Some(width + BAR_GAP))), (0, 0));
+    }
+
+    #[test]
+    fn all_mechanisms_are_named_and_add_up() {
+        let mut counts = SteerCounts { hashed: 7, local: 1, ..SteerCounts::default() };
+        assert_eq!(mechanisms(&counts), "", "the policy says it");
+        (counts.rfs, counts.in_slots, counts.matched, counts.bound) = (2000, 3, 4, 5);
+        counts.deferred = 6;
+        assert_eq!(
+            mechanisms(&counts),
+            "2 000 to where their application runs, 3 by sparse slot, 4 by a rule before the policy, 5 by the binding of \
+             their RX queue, 7 by hash, 1 left on the CPU that received them; 6 of them deferred behind earlier packets \
+             of their flow"
+        );
     }
 
     #[test]

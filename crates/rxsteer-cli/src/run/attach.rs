@@ -116,7 +116,10 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
 /// What `rxsteer check` notes of an interface, a line each.
 fn notes(interface: &Interface, host: &Host) -> Vec<String> {
     let findings = judge::interface(interface, host);
-    let noted = findings.into_iter().filter(|finding| finding.state != State::Fine);
+    // Whether checksums are left to a device is said where such frames come.
+    let is_noted =
+        |finding: &Finding| finding.state != State::Fine && finding.topic != judge::PEER_CHECKSUMS;
+    let noted = findings.into_iter().filter(is_noted);
     let line = |finding: Finding| {
         let subject = finding.subject();
         let Finding { what, why, fix, .. } = finding;

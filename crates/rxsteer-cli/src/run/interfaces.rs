@@ -53,7 +53,7 @@ pub(crate) struct Steered<D> {
     pub(crate) device: Option<D>,
     /// When it was attached, or refused.
     pub(crate) since: Instant,
-    /// The counts of an interface that is no longer attached.
+    /// The counts of the time before it was attached, and of the time when it was.
     pub(crate) counts: Arc<RxShown>,
     /// Something is inconsistent. The state is read once more before anything is reported, since an interface that is
     /// being deleted loses its program and its name one after the other.
@@ -110,7 +110,27 @@ impl<P: Datapath> Instance<P> {
             remarks: Vec::new(),
             retry: None,
         });
+        self.join_rows();
         Ok(())
+    }
+
+    /// One row for each name: an interface that was made again goes on with the counts of the one that is gone, and what was
+    /// said of that is not said again.
+    fn join_rows(&mut self) {
+        let live = self.interfaces.iter().filter(|known| known.is_live());
+        let live: Vec<String> = live.map(|known| known.name.clone()).collect();
+        let is_over = |known: &mut Steered<P::Device>| {
+            known.is_gone() && known.device.is_none() && live.contains(&known.name)
+        };
+        let gone: Vec<_> = self.interfaces.extract_if(.., is_over).collect();
+        for gone in gone {
+            let is_heir =
+                |known: &&mut Steered<P::Device>| known.is_live() && known.name == gone.name;
+            if let Some(heir) = self.interfaces.iter_mut().find(is_heir) {
+                Arc::make_mut(&mut heir.counts).merge(&gone.counts);
+                heir.said_partial |= gone.said_partial;
+            }
+        }
     }
 
     /// The interfaces that are steered now, with the fields that sysfs needs.
@@ -238,6 +258,7 @@ impl<P: Datapath> Instance<P> {
         self.interfaces.retain(|known| {
             known.state != State::Refused || links.iter().any(|link| link.index == known.index)
         });
+        self.join_rows();
         self.forget();
         // A number and flow tables may be free a moment later.
         self.has_postponed = self.is_detaching();
@@ -257,7 +278,7 @@ impl<P: Datapath> Instance<P> {
         for known in self.interfaces.iter_mut().filter(|known| !known.is_live()) {
             if let Some(device) = known.device.take_if(|device| self.path.has_left(*device)) {
                 let counts = Arc::make_mut(&mut self.former).keep(&self.path.received(device));
-                known.counts = Arc::new(counts);
+                Arc::make_mut(&mut known.counts).merge(&counts);
                 self.attachments += 1;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::super::instance::tests::{Mock, instance, link, looked, status, texts};
 use super::*;
+use rxsteer_user::core::counters::LiveCounter;
 
 fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
     instance.interfaces.iter().map(|known| (known.name.as_str(), known.state)).collect()
@@ -49,6 +50,37 @@ fn interface_that_appears_waits_until_a_deleted_one_has_left() {
     assert_eq!(see(&mut instance, &replaced).len(), 1);
     assert_eq!(instance.path.attached, [2]);
     assert!(!instance.has_room_again());
+}
+
+#[test]
+fn interface_that_is_made_again_goes_on_in_its_row() {
+    let mut instance = instance(&["v*"], &[link(1, "v1")]);
+    let rows = |instance: &mut Instance<Mock>| -> Vec<(String, u32, u64)> {
+        let row = |of: rxsteer_status::InterfaceStatus| {
+            (of.name, of.ifindex, of.counts.get(LiveCounter::Received))
+        };
+        instance.show();
+        status(instance).interfaces.into_iter().map(row).collect()
+    };
+    let goes = |instance: &mut Instance<Mock>, links: &[Link]| {
+        instance.path.attached.retain(|index| links.iter().any(|link| link.index == *index));
+        see(instance, links);
+        see(instance, links);
+    };
+    Arc::make_mut(&mut instance.interfaces[0].counts).add(|_| 7);
+    instance.path.partial.insert(1, 3);
+    assert_eq!(instance.look_at_checksums().len(), 1);
+    goes(&mut instance, &[]);
+    assert_eq!(rows(&mut instance), [("v1".to_owned(), 1, 7)]);
+    see(&mut instance, &[link(2, "v1"), link(3, "v3")]);
+    assert_eq!(rows(&mut instance), [("v1".to_owned(), 2, 7), ("v3".to_owned(), 3, 0)]);
+    instance.path.partial.insert(2, 5);
+    assert_eq!(texts(instance.look_at_checksums()), [""; 0], "it was said of v1");
+    // Another one gets the name.
+    goes(&mut instance, &[link(3, "v3")]);
+    assert_eq!(states(&instance), [("v1", State::Deleted), ("v3", State::Steered)]);
+    assert_eq!(see(&mut instance, &[link(3, "v1")]), ["v3 is called v1 now"]);
+    assert_eq!(rows(&mut instance), [("v1".to_owned(), 3, 7)]);
 }
 
 #[test]

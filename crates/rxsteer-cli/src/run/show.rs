@@ -8,8 +8,9 @@ use crate::words::plural;
 use rxsteer_status::figures::{grouped, percent};
 use rxsteer_status::{
     BalanceShown, Command, Counts, CpuStatus, DecisionShown, FlowRecordsShown, FlowShown,
-    FlowStatisticsShown, FlowWhere, InterfaceStatus, IpfixShown, Rates, Status,
+    FlowStatisticsShown, FlowWhere, InterfaceStatus, IpfixShown, Rates, SettingsShown, Status,
 };
+use rxsteer_user::core::Policy;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use std::fmt::Write;
 use std::time::Duration;
@@ -71,7 +72,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
         text.push_str(&show_rates::cpus(rates));
     }
     text.push_str(&threads(&status.cpus));
-    text.push_str(&totals(&status.totals));
+    text.push_str(&totals(status));
     text.push_str(&losses(status));
     if let Some(statistics) = &status.flow_statistics {
         text.push_str(&flow_packets(statistics));
@@ -264,7 +265,8 @@ fn threads(cpus: &[CpuStatus]) -> String {
     }
 }
 
-fn totals(counts: &Counts) -> String {
+fn totals(status: &Status) -> String {
+    let counts = &status.totals;
     let drops = &counts.drops;
     let rx = |counter| grouped(counts.rx.get(counter));
     let mut text = String::new();
@@ -319,7 +321,34 @@ fn totals(counts: &Counts) -> String {
             rx(LiveCounter::PartialChecksums)
         ),
     );
+    if let Some(passed) = passed_otherwise(counts, &status.settings) {
+        line(
+            "passed",
+            format!(
+                "{} for no reason above: received while rxsteer attached, detached or changed settings, without a queue of \
+                 their CPU, or left on their CPU by a setting",
+                grouped(passed)
+            ),
+        );
+    }
     text
+}
+
+/// Frames that passed and that no other line explains.
+fn passed_otherwise(counts: &Counts, settings: &SettingsShown) -> Option<u64> {
+    // There all frames pass.
+    if settings.shadow || settings.policy == Policy::None.to_string() {
+        return None;
+    }
+    let reasons = [
+        LiveCounter::NotIp,
+        LiveCounter::Malformed,
+        LiveCounter::Unnumbered,
+        LiveCounter::PartialChecksums,
+    ];
+    let explained: u64 = reasons.map(|counter| counts.rx.get(counter)).iter().sum();
+    let passed = counts.rx.get(LiveCounter::Passed).saturating_sub(explained);
+    (passed > 0).then_some(passed)
 }
 
 /// Totals of the packets that were counted for flows.

@@ -18,6 +18,21 @@ fn status(change: impl FnOnce(&mut Value)) -> String {
 }
 
 #[test]
+fn frames_that_passed_for_no_other_reason_are_explained() {
+    let shown = |passed: u64, policy: &str| {
+        status(|status| {
+            status["passed"] = passed.into();
+            status["settings"]["policy"] = policy.into();
+        })
+    };
+    let explained = "\npassed       4 for no reason above: received while rxsteer attached";
+    assert!(shown(5, "rps").contains(explained), "{}", shown(5, "rps"));
+    for (passed, policy) in [(1, "rps"), (0, "rps"), (5, "none")] {
+        assert!(!shown(passed, policy).contains("\npassed "), "{passed} {policy}");
+    }
+}
+
+#[test]
 fn snapshots_of_status() {
     assert_snapshot!("status", status(|_| {}));
     let all_settings = status(|status| {

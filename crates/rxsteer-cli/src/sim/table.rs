@@ -3,7 +3,7 @@
 use super::figure;
 use super::results::{Cell, Results};
 use crate::output::lines::{field, lines, paragraphs};
-use crate::output::table::{self, duration};
+use crate::output::table::{self, duration, steered_by};
 use crate::words::plural;
 use rxsteer_sim::RunResult;
 use rxsteer_sim::costs::COSTS;
@@ -218,16 +218,10 @@ fn reasons(cell: &Cell, names: &[&str]) -> String {
     parts.collect::<Vec<String>>().join(", ")
 }
 
+/// What steered the frames of a cell.
 fn mechanisms(cell: &Cell) -> String {
-    let parts = [
-        ("rfs", "to where their application runs"),
-        ("in_slots", "by sparse slot"),
-        ("deferred", "deferred behind earlier packets of their flow"),
-    ];
-    let parts: Vec<String> = parts
-        .into_iter()
-        .filter(|(name, _)| cell.mean(name, Subject::Run) > 0.0)
-        .map(|(name, what)| format!("{} {what}", shown(cell, name, Subject::Run)))
-        .collect();
-    parts.join(", ")
+    steered_by(|counter| {
+        let is_counted = cell.mean(counter.name(), Subject::Run) > 0.0;
+        is_counted.then(|| shown(cell, counter.name(), Subject::Run))
+    })
 }

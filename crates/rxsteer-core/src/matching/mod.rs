@@ -24,10 +24,9 @@ pub use tables::{End, Ends, Interfaces, NO_VLAN, Tables, Tunnels};
 pub(crate) use targets::Targets;
 pub use text::RuleError;
 
+use crate::config::ConfigError;
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowKey;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -376,14 +375,11 @@ impl PacketRule {
     /// Refuses rules that no packet can match by its outer headers, unless the `inner` ones count.
     ///
     /// # Errors
-    /// Which rule that is, why, and what to do.
-    pub fn check_headers(rules: &[PacketRule], inner: bool) -> Result<(), String> {
+    /// [`ConfigError::NeedsInner`] with the first such rule.
+    pub fn check_headers(rules: &[PacketRule], inner: bool) -> Result<(), ConfigError> {
         match rules.iter().find(|rule| !inner && rule.needs_inner()) {
             None => Ok(()),
-            Some(rule) => Err(format!(
-                "'{rule}': no packet can match: a TEID or a VNI is in udp (GTP-U, VXLAN, Geneve); leave the protocol out, or \
-                 match the packets inside tunnels with --inner"
-            )),
+            Some(rule) => Err(ConfigError::NeedsInner(rule.clone())),
         }
     }
 

@@ -16,6 +16,7 @@ pub use device::is_down;
 pub(crate) use help::{BUSY, QUIET, in_softirqs};
 pub use help::{Help, help, relief, too_few};
 pub use load::load;
+pub use offloads::PEER_CHECKSUMS;
 pub use threads::real_time_refused;
 
 use crate::finding::Finding;

@@ -164,10 +164,13 @@ fn named(links: &[&Link]) -> String {
     listed(&links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>())
 }
 
+/// The topic of [`peer_checksums`].
+pub const PEER_CHECKSUMS: &str = "peer_checksums";
+
 /// Frames from a sender that leaves checksums to the device have none. The stack knows by the socket buffer, which a
 /// redirect takes away.
 fn peer_checksums(interface: &Interface) -> Option<Finding> {
-    let topic = "peer_checksums";
+    let topic = PEER_CHECKSUMS;
     let why = "if a sender leaves the checksum to a device, receivers drop the frame after a redirect, so such frames \
                pass and are not steered: with tx on these are all frames that the peer's side itself sends";
     if interface.link.is("tun") {

@@ -8,7 +8,7 @@ use crate::Scenario;
 use crate::costs::COSTS;
 use crate::scenario::{Interrupts, Load, Nic, Steering, Traffic};
 use rxsteer_core::limits::{MAX_BACKLOG, MAX_RX_QUEUES};
-use rxsteer_core::{CpuId, CpuSet, PacketRule};
+use rxsteer_core::{ConfigError, CpuId, CpuSet, PacketRule};
 
 pub(super) fn check(scenario: &Scenario) -> Checked {
     if scenario.cpus.is_empty() {
@@ -122,7 +122,16 @@ pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &st
     scenario
         .steer_config(steering, None)
         .check()
-        .map_err(|error| Problem { path: path.to_string(), what: error.to_string() })
+        .map_err(|error| match error {
+            ConfigError::NeedsInner(rule) => Problem {
+                path: at("rule"),
+                what: format!(
+                    "'{rule}': no packet can match: a TEID or a VNI is in udp, and no traffic has 'headers' of packets \
+                     inside such tunnels; leave the protocol out"
+                ),
+            },
+            error => Problem { path: path.to_string(), what: error.to_string() },
+        })
 }
 
 /// Refuses CPUs that the machine does not have; `which` continues the message after "CPU 7, which".

@@ -19,7 +19,7 @@ fn event(at_ns: u64, what: EventKind) -> Event {
 type Change = fn(&mut Scenario);
 
 /// Changes that make a scenario invalid, with the key that is reported and a part of the reason.
-const IMPOSSIBLE: [(Change, &str, &str); 41] = [
+const IMPOSSIBLE: [(Change, &str, &str); 42] = [
     (|s| s.duration_ns = 0, "duration", "lasts no time"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),
     (|s| s.warm_up_ns = s.duration_ns, "warm_up", "leaves nothing"),
@@ -71,6 +71,11 @@ const IMPOSSIBLE: [(Change, &str, &str); 41] = [
         |s| s.steering.packet_rules = vec!["interface eth7 -> 1".parse().unwrap()],
         "steering",
         "names interface eth7",
+    ),
+    (
+        |s| s.steering.packet_rules = vec!["gre teid 5 -> 1".parse().unwrap()],
+        "steering.rule",
+        "no packet can match",
     ),
     (|s| s.steering.flow_cnt = Some(0), "steering", "flow_cnt is 0"),
     (|s| s.steering.budget = 0, "steering.budget", "it is 0"),
@@ -198,6 +203,16 @@ fn recordings_name_flows_that_are_there_in_the_order_of_time() {
     scenario.steering.packet_rules = vec!["tcp -> 1".parse().unwrap()];
     let why = scenario.check().unwrap_err().to_string();
     assert!(why.contains("recorded traffic has no header fields"), "{why}");
+}
+
+#[test]
+fn rules_by_tunnel_take_the_traffic_of_such_tunnels() {
+    let mut scenario = good();
+    scenario.steering.packet_rules = vec!["tcp teid 5 -> 1".parse().unwrap()];
+    let why = scenario.check().unwrap_err().to_string();
+    assert!(why.contains("no traffic has 'headers'"), "{why}");
+    scenario.traffic[0].headers = "tcp teid 5".parse().unwrap();
+    assert_eq!(scenario.check(), Ok(()));
 }
 
 #[test]

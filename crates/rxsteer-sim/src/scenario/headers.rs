@@ -1,7 +1,7 @@
 //! The header fields of a traffic's packets: what rules before the policy match.
 
 use rxsteer_core::PacketRule;
-use rxsteer_core::matching::{Facts, InterfaceName, Prefix, Side, Term, TunnelNumber};
+use rxsteer_core::matching::{Action, Facts, InterfaceName, Prefix, Side, Term, TunnelNumber};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -38,6 +38,11 @@ impl FromStr for Headers {
 }
 
 impl Headers {
+    /// Whether these are the headers of packets inside tunnels.
+    pub(super) fn are_inner(&self) -> bool {
+        PacketRule { terms: self.0.clone(), action: Action::Pass }.needs_inner()
+    }
+
     /// The fields of the packets of flow `number`, which come through `interface`.
     #[must_use]
     pub fn facts(
