@@ -258,6 +258,7 @@ fn snapshots_of_reports() {
                 "sim router-one-queue --seconds 0.005 --sensitivity --seeds 2".to_owned(),
                 "sim router-one-queue --seconds 0.005 --compare none,rps,sparse --seeds 3"
                     .to_owned(),
+                "sim rpc-8 --seconds 0.002 --set steering.rule=tcp->1-3".to_owned(),
                 "sim --from damaged.pcap --seconds 0.005".to_owned(),
             ],
         ),

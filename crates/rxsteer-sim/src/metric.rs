@@ -215,7 +215,7 @@ metrics! {
         "Packets whose target is the CPU where their application runs.";
     "in_slots", "in slots", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.in_slots as f64)),
         "Packets whose target is the CPU of their sparse slot.";
-    "matched", "matched", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.matched as f64)),
+    "matched", "by rule", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.matched as f64)),
         "Packets to the CPU that a rule before the policy names.";
     "bound", "bound", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.bound as f64)),
         "Packets whose target is the CPU that their RX queue is bound to.";
@@ -223,6 +223,8 @@ metrics! {
         "Packets whose target is the CPU that the flow hash gives.";
     "local", "local", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.local as f64)),
         "Packets that no rule steers.";
+    "unmatched", "matched by no rule", Packets, Neither, false, Of::Run(|_, run| (!run.rules.is_empty()).then_some(run.unmatched as f64)),
+        "Packets that came while there were rules before the policy, and matched none; absent without rules.";
     "deferred", "deferred", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.deferred as f64)),
         "Packets sent where their flow table slot says, not to their target.";
 }

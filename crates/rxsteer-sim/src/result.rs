@@ -1,6 +1,6 @@
 //! The result of a run.
 
-use rxsteer_core::{DropReason, Drops, SteerCounts};
+use rxsteer_core::{DropReason, Drops, PacketRule, SteerCounts};
 
 /// The result of one run of a scenario. Rates and times cover the measured part; the packet account covers the
 /// whole run.
@@ -18,6 +18,11 @@ pub struct RunResult {
     pub account: PacketAccount,
     /// How many packets each mechanism decided on.
     pub steered: SteerCounts,
+    /// All rules before the policy that held during the run, in the order in which they came, and the packets that each
+    /// matched.
+    pub rules: Vec<(PacketRule, u64)>,
+    /// Packets that came while there were rules, and matched none.
+    pub unmatched: u64,
     /// Packets that were processed on a CPU other than that of the flow's previous packet.
     pub moves: u64,
     /// Packets whose processing began or ended before that of an earlier packet of their flow.

@@ -117,6 +117,8 @@ pub(crate) fn result(seed: u64) -> RunResult {
             with_application: 0,
         },
         steered: SteerCounts::default(),
+        rules: Vec::new(),
+        unmatched: 0,
         moves: 3,
         reordered: 0,
         kicks: 100,

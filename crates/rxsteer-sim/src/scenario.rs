@@ -90,7 +90,9 @@ pub struct Costs {
     pub interrupt: f64,
     /// Taking one frame off the ring: buffer, descriptor, headers' first cache miss.
     pub receive: f64,
-    /// Hash and decision, per packet, under every policy but `none`.
+    /// Finding the rule before the policy that a packet matches, per packet, while there are rules.
+    pub rules: f64,
+    /// Hash and decision, per packet, under every policy but `none`, and with rules.
     pub steer: f64,
     /// Putting one packet onto a list for another CPU.
     pub hand_off: f64,

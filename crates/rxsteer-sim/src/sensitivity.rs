@@ -20,7 +20,7 @@ pub struct Variant {
 }
 
 /// The variants of `scenario`: for each of `costs`, one for each of [`FACTORS`]. A value stays below the highest valid
-/// one. Costs that are 0 have none.
+/// one. Costs that the scenario does not pay have none.
 #[must_use]
 pub fn variants(scenario: &Scenario, costs: &[&'static Cost]) -> Vec<Variant> {
     let variant = |cost: &'static Cost, factor: f64| {
@@ -29,8 +29,8 @@ pub fn variants(scenario: &Scenario, costs: &[&'static Cost]) -> Vec<Variant> {
         *value = (*value * factor).min(cost.most);
         Variant { cost, value: *value, scenario }
     };
-    let used = costs.iter().filter(|cost| *(cost.field)(&mut scenario.costs.clone()) > 0.0);
-    used.flat_map(|cost| FACTORS.map(|factor| variant(cost, factor))).collect()
+    let paid = costs.iter().filter(|cost| cost.is_paid(scenario));
+    paid.flat_map(|cost| FACTORS.map(|factor| variant(cost, factor))).collect()
 }
 
 /// How a figure changes.

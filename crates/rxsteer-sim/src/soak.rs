@@ -177,6 +177,8 @@ mod tests {
                 with_application: 0,
             },
             steered: SteerCounts::default(),
+            rules: Vec::new(),
+            unmatched: 0,
             moves: 0,
             reordered: 0,
             kicks: 0,

@@ -1,6 +1,7 @@
 //! The engine, checked against the invariants of every run and against manually computed values.
 
 use crate::common::*;
+use rxsteer_core::counters::SteerCounter;
 use rxsteer_sim::scenario::*;
 use rxsteer_sim::{RunResult, run};
 
@@ -72,6 +73,90 @@ fn rules_place_flows_by_their_headers() {
     assert!(packets[3] > 1000 && packets[0] > 2 * packets[3], "{packets:?}");
     scenario.steering.packet_rules = rules(&["interface eth0 -> 2"]);
     assert_eq!(checked(&scenario, 1).cpus[0].packets, 0);
+}
+
+/// The packets on whose target the core decided.
+fn decided(result: &RunResult) -> u64 {
+    SteerCounter::ALL
+        .iter()
+        .map(|counter| match counter {
+            SteerCounter::Deferred => 0,
+            target => result.steered.get(*target),
+        })
+        .sum()
+}
+
+/// Each packet counts for the first rule that matches it, or as unmatched, also across changes of the rules.
+#[test]
+fn hits_of_rules_add_up_to_packets() {
+    let with = |name: &str, headers: &str| Traffic {
+        headers: headers.parse().unwrap(),
+        ..traffic(name, 8, constant(100_000.0))
+    };
+    for policy in ["none", "rps", "rfs+sparse"] {
+        let mut scenario = machine(4, policy, "0-3");
+        scenario.traffic = vec![with("web", "tcp dst-port 80,443"), with("rest", "udp")];
+        let texts = ["tcp dst-port 443 -> 3", "tcp -> policy sparse", "interface eth1 -> 2"];
+        scenario.steering.packet_rules = rules(&texts);
+        let shown = |result: &RunResult| -> Vec<String> {
+            result.rules.iter().map(|(rule, _)| rule.to_string()).collect()
+        };
+        let hits = |result: &RunResult| -> Vec<u64> {
+            result.rules.iter().map(|(_, packets)| *packets).collect()
+        };
+        let result = checked(&scenario, 1);
+        let of = hits(&result);
+        assert_eq!(of.iter().sum::<u64>() + result.unmatched, decided(&result), "{policy}");
+        // Of the web flows half go to each port, and of all flows half are web flows.
+        let quarter = decided(&result) / 4;
+        let is_about =
+            |packets: u64, quarters: u64| packets.abs_diff(quarters * quarter) < quarter / 10;
+        assert!(
+            is_about(of[0], 1) && is_about(of[1], 1) && is_about(result.unmatched, 2),
+            "{of:?}"
+        );
+        assert_eq!((of[2], of[0]), (0, result.steered.matched));
+
+        // The first rule goes and comes back, and another one comes.
+        for (at_ns, texts) in [(50_000_000, &["udp -> 1"][..]), (100_000_000, &texts)] {
+            let packet_rules = rules(texts);
+            let what = EventKind::Steering(Steering { packet_rules, ..scenario.steering.clone() });
+            scenario.events.push(Event { at_ns, what });
+        }
+        let changed = checked(&scenario, 1);
+        assert_eq!(shown(&changed)[..3], shown(&result));
+        assert_eq!(shown(&changed)[3..], ["udp → 1"]);
+        let of_changed = hits(&changed);
+        let sum = of_changed.iter().sum::<u64>() + changed.unmatched;
+        assert_eq!(sum, decided(&changed), "{policy}");
+        assert!(of_changed[0] > of[0] / 2 && of_changed[0] < of[0] && of_changed[3] > 0);
+
+        // While there are no rules nothing is unmatched.
+        scenario.events.clear();
+        scenario.steering.packet_rules.clear();
+        let without = checked(&scenario, 1);
+        assert_eq!((without.rules.len(), without.unmatched), (0, 0));
+    }
+}
+
+/// One CPU that does everything carries as much as its costs allow, and rules are one of them, however many there are.
+#[test]
+fn rules_cost_throughput() {
+    let rate = |texts: &[&str], cost: f64| {
+        let mut scenario = machine(1, "rps", "0");
+        scenario.costs.rules = cost;
+        scenario.steering.packet_rules = rules(texts);
+        scenario.traffic = vec![traffic("flood", 100, constant(5e6))];
+        let result = checked(&scenario, 1);
+        result.traffic[0].packets as f64 / (result.measured_ns as f64 / 1e9)
+    };
+    let without = rate(&[], 500.0);
+    for texts in [&["tcp -> 0"][..], &["tcp -> 0", "src-port 7 -> local", "udp -> policy rps"]] {
+        let (cheap, dear) = (rate(texts, 0.0), rate(texts, 500.0));
+        assert!((cheap / without - 1.0).abs() < 0.01, "{cheap} of {without} packets a second");
+        let more_ns = 1e9 / dear - 1e9 / cheap;
+        assert!((more_ns - 500.0).abs() < 10.0, "{more_ns} ns a packet");
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Well-behaved and misbehaving clients.
 
 use super::*;
+use crate::SettingsShown;
 use crate::protocol::Changed;
-use crate::status::SettingsShown;
 use std::io::{BufRead, BufReader};
 use std::net::Shutdown;
 use std::path::PathBuf;

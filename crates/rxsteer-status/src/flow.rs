@@ -148,6 +148,9 @@ pub struct DecisionShown {
     pub reason: Value,
     /// The rule in words.
     pub why: String,
+    /// The policy of the rule before the policy that matches, if it has one of its own.
+    #[serde(default)]
+    pub rule_policy: Option<String>,
     /// Under `rfs`, the desired CPU of the flow.
     pub desired: Option<String>,
     /// The CPU that the rule chooses; `None`: the receiving CPU.

@@ -10,6 +10,7 @@ mod flow;
 pub mod protocol;
 mod rates;
 pub mod registry;
+mod settings;
 mod status;
 #[doc(hidden)]
 pub mod testing;
@@ -22,7 +23,8 @@ pub use flow::{
     IpfixShown, LastShown, RecordFilesShown, ShareShown,
 };
 pub use rates::{CpuRates, InterfaceRates, Rates, RxRates};
+pub use settings::{RuleShown, SettingsShown};
 pub use status::{
     BalanceShown, BucketsShown, Command, Counts, CpuStatus, Drops, InterfaceStatus, MoveShown,
-    RuleShown, RxShown, SettingsShown, State, Status, ThreadShown,
+    RxShown, State, Status, ThreadShown,
 };

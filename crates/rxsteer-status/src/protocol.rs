@@ -8,7 +8,7 @@
 //! ```
 
 use crate::flow::FlowWhere;
-use crate::status::{SettingsShown, Status};
+use crate::{SettingsShown, status::Status};
 use serde::{Deserialize, Serialize};
 
 /// The longest request, in bytes.

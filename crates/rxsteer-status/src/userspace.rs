@@ -8,10 +8,10 @@
 //!
 //! The threads that count do nothing for it: they count where others can read.
 
-use crate::Delay;
-use crate::status::{Counts, CpuStatus, Drops, RuleShown, RxShown, SettingsShown, ThreadShown};
+use crate::status::{Counts, CpuStatus, Drops, RxShown, ThreadShown};
+use crate::{Delay, RuleShown, SettingsShown};
 use rxsteer_core::counters::{LiveCounter, SteerCounter};
-use rxsteer_core::{DropReason, Drops as DropsByReason, PacketRule};
+use rxsteer_core::{DropReason, Drops as DropsByReason};
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::{Control, Receiver, RxProgress, WorkerProgress};
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl Watched {
             policy: config.policy.to_string(),
             mode: mode.to_owned(),
             cpus: config.cpus.to_string(),
-            rules: self.rules(),
+            rules: self.control.rule_hits().into_iter().map(RuleShown::from).collect(),
             rps_maps: maps.collect(),
             fallback: config.fallback.to_string(),
             rfs_cpus: config.rfs_cpus.as_ref().map(ToString::to_string),
@@ -121,12 +121,6 @@ impl Watched {
             flow_stats,
             order_guard: true,
         }
-    }
-
-    fn rules(&self) -> Vec<RuleShown> {
-        let shown =
-            |(rule, packets): (PacketRule, u64)| RuleShown { rule: rule.to_string(), packets };
-        self.control.rule_hits().into_iter().map(shown).collect()
     }
 
     /// Whether flows can move, so that the order guard is asked.

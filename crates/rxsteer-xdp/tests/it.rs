@@ -2,7 +2,9 @@
 #![cfg(feature = "bpf")]
 
 mod checksum;
+mod frames;
 mod parse;
 mod policy;
 mod rules;
+mod unguarded;
 mod verified;

@@ -111,7 +111,7 @@ fn rule(rng: &mut ChaCha8Rng, facts: &Facts) -> PacketRule {
     let action = match rng.random_range(0..6) {
         0 => Action::Local,
         1 => Action::Pass,
-        // Sparse slots depend on more than this test knows; bpf-native/tests/policy.rs has them.
+        // Sparse slots depend on more than this test knows; policy.rs has them.
         2 | 3 => Action::Policy(RulePolicy { rfs: rng.random(), sparse: false }),
         _ => {
             let mut cpus: Vec<u16> = (0..4).filter(|_| rng.random_bool(0.5)).collect();

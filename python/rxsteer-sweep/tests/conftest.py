@@ -32,6 +32,7 @@ runs = [
         "run": {{"moves": 3, "busy": 0.5}},
         "traffic": [{{"traffic": "in", "bits_per_second": 1e6 * seed}}],
         "cpus": [{{"cpu": 0, "busy": 0.25}}, {{"cpu": 1, "busy": 0.25}}],
+        "rules": [{{"rule": "udp → 1", "packets": 5}}],
     }}
     for seed in range(option("--seed"), option("--seed") + option("--seeds"))
 ]

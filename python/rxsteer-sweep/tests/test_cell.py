@@ -28,7 +28,7 @@ def test_every_figure_is_a_row(simulator: str) -> None:
     result = run(cell(("steering.policy", "sparse")), simulator, "rxsteer 0.0.1-test", 30)
     assert result.error is None
     rows = table(result).to_pylist()
-    assert len(rows) == 2 * (2 + 1 + 2)
+    assert len(rows) == 2 * (2 + 1 + 2 + 1)
     assert rows[2] == {
         "cell": result.identity,
         "rxsteer": "rxsteer 0.0.1-test",
@@ -52,7 +52,7 @@ def test_every_figure_is_a_row(simulator: str) -> None:
         ("hang", "more than 0.5 s", 0),
         ("refuse", "exit status 2: rxsteer: there is no such scenario", 0),
         ("babble", "no report of rxsteer sim", 0),
-        ("reorder", "found something wrong: rxsteer: 2 packets", 10),
+        ("reorder", "found something wrong: rxsteer: 2 packets", 12),
         # Runs that were given up are no figures of a seed.
         ("reorder-and-stop", "found something wrong: rxsteer: 2 packets", 0),
     ],

@@ -279,11 +279,16 @@ pub(crate) fn json(explained: &Explained) -> Value {
             })
         }),
         "matched_rule": explained.rule,
-        "rule_policy": decision.own_policy.map(|(_, policy)| policy.name()),
+        "rule_policy": rule_policy(decision),
         "cpu": decision.cpu.get(),
         "frames_before": explained.before,
         "would_move": moves(explained),
     })
+}
+
+/// The name of the policy of its own that the matching rule has.
+pub(crate) fn rule_policy(decision: &Explanation) -> Option<&'static str> {
+    decision.own_policy.map(|(_, policy)| policy.name())
 }
 
 pub(crate) fn reason_json(reason: &Reason) -> Value {

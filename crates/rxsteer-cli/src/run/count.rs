@@ -2,10 +2,10 @@
 
 use super::datapath::{Counted, DatapathView};
 use super::flows;
-use super::instance::{Shown, rules_shown};
+use super::instance::Shown;
 use rxsteer_status::{
     BalanceShown, BucketsShown, Command, Counts, CpuStatus, Delay, FlowStatisticsShown,
-    InterfaceStatus, MoveShown, RxShown, SettingsShown, Status, ThreadShown,
+    InterfaceStatus, MoveShown, RuleShown, RxShown, SettingsShown, Status, ThreadShown,
 };
 use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
@@ -126,7 +126,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         memory_bytes: instance.memory_bytes,
         policy: instance.settings.policy.to_string(),
         settings: SettingsShown {
-            rules: rules_shown(view.rule_hits()),
+            rules: view.rule_hits().into_iter().map(RuleShown::from).collect(),
             ..instance.settings_shown.clone()
         },
         changing: instance.changing,

@@ -3,7 +3,7 @@
 use super::datapath::DatapathView;
 use super::instance::Shown;
 use crate::explain::flow::shown;
-use crate::explain::show::{desired_state, reason_json, why};
+use crate::explain::show::{desired_state, reason_json, rule_policy, why};
 use rxsteer_status::{
     DecisionShown, FlowSettingsShown, FlowShown, FlowWhere, LastShown, ShareShown,
 };
@@ -106,6 +106,7 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         received_on: at.received_on.map(CpuId::get),
         reason: reason_json(&explanation.reason),
         why: why(explanation) + &moved(at),
+        rule_policy: rule_policy(explanation).map(str::to_owned),
         desired: explanation.desired.map(|desired| desired_state(desired.state)),
         target: known(explanation.target),
         cpu: if explanation.cpu == explanation.target {
@@ -119,5 +120,58 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
             delivered: flow.completed,
             hysteresis: flow.hysteresis,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Explained;
+    use crate::explain::show::json;
+    use rxsteer_user::core::{Arrival, FlowHash, Idle, Plan, SteerConfig, Steering};
+    use std::sync::Arc;
+
+    /// `explain --live --json` and `explain --json` name the policy of a rule alike.
+    #[test]
+    fn policy_of_a_rule_is_named_as_in_explain() {
+        let cpus = "1-3".parse().unwrap();
+        let receiving = vec![CpuId::new(0).unwrap()];
+        let mut config = SteerConfig::new("none".parse().unwrap(), cpus, receiving);
+        for (rule, expected) in [
+            ("tcp -> policy rfs+sparse", serde_json::json!("rfs+sparse")),
+            ("tcp -> 2", serde_json::Value::Null),
+        ] {
+            config.packet_rules = vec![rule.parse().unwrap()];
+            let plan = Arc::new(Plan::new(&config, 1).unwrap());
+            let hash = FlowHash::from_raw(7);
+            let packet = Arrival { hash, rule: 1, ..Arrival::default() };
+            let explanation = Steering::of_plan(plan, 0..1).explain(&packet, &mut Idle::default());
+            let at = LiveDecision {
+                device: DeviceId(0),
+                queue: 0,
+                is_seen: true,
+                received_on: None,
+                explanation: explanation.clone(),
+                moved: None,
+                is_guarded: true,
+            };
+            let live = serde_json::to_value(decision(&at, "eth0".to_owned())).unwrap();
+            assert_eq!(live.get("rule_policy"), Some(&expected), "{live:#}");
+            let explained = json(&Explained {
+                of: None,
+                no_flow: None,
+                key: FlowKey::default(),
+                hash_name: "symmetric",
+                hash_seed: None,
+                seed_is_given: false,
+                policy: "none".to_owned(),
+                cpus: config.cpus.clone(),
+                receiving_cpu: CpuId::new(0).unwrap(),
+                rule: Some(rule.to_owned()),
+                decision: explanation,
+                before: 0,
+            });
+            assert_eq!(explained["rule_policy"], expected, "{explained:#}");
+        }
     }
 }

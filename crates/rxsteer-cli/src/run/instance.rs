@@ -360,7 +360,7 @@ impl<P: Datapath> Instance<P> {
             without_guard,
         } = &self.settings;
         SettingsShown {
-            rules: rules_shown(self.path.rule_hits()),
+            rules: self.path.rule_hits().into_iter().map(RuleShown::from).collect(),
             policy: policy.to_string(),
             mode: self.path.mode().to_string(),
             cpus: cpus.to_string(),
@@ -381,12 +381,6 @@ impl<P: Datapath> Instance<P> {
             order_guard: !without_guard,
         }
     }
-}
-
-/// Rules before the policy with the packets that each matched, as the status shows them.
-pub(super) fn rules_shown(hits: Vec<(PacketRule, u64)>) -> Vec<RuleShown> {
-    let shown = |(rule, packets): (PacketRule, u64)| RuleShown { rule: rule.to_string(), packets };
-    hits.into_iter().map(shown).collect()
 }
 
 /// The CPUs that are in `all` and not in `but`.

@@ -42,7 +42,7 @@ pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
     let mut scenario = file::read(&text, &name, &args.set)?;
     // The costs of a built-in scenario were not measured either. Those of a file, or of the command line, are the user's.
     let is_assumed = |cost: &Cost, from: CostFrom| match from {
-        _ if *(cost.field)(&mut scenario.costs.clone()) == 0.0 => false,
+        _ if !cost.is_paid(&scenario) => false,
         CostFrom::Default => cost.is_assumed(),
         CostFrom::File => built_in.is_some(),
         CostFrom::Set => false,

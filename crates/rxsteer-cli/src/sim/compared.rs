@@ -2,7 +2,7 @@
 
 use super::advice;
 use super::figure;
-use super::results::{Cell, Results};
+use super::results::{Cell, Results, rules};
 use super::table::{self as one, worth_showing};
 use crate::output::lines::{field, fitted, lines, paragraphs};
 use crate::output::table;
@@ -46,7 +46,13 @@ pub(crate) fn figures(results: &Results) -> Vec<Vec<String>> {
         let name = figure::name(results.scenario(), metric, of);
         std::iter::once(name).chain(results.cells.iter().map(under)).collect()
     };
-    rows(results).into_iter().map(row).collect()
+    let mut rows: Vec<Vec<String>> = rows(results).into_iter().map(row).collect();
+    for rule in rules(&results.cells) {
+        let under = |cell: &Cell| figure::summary(Unit::Packets, cell.matched(rule).as_ref());
+        let under = results.cells.iter().map(under);
+        rows.push(std::iter::once(format!("rule {rule}")).chain(under).collect());
+    }
+    rows
 }
 
 /// The figures that are shown: those of the run that are not 0 everywhere, and those of each traffic that do not add up

@@ -2,7 +2,7 @@
 
 use super::choose;
 use super::results::Results;
-use rxsteer_sim::metric::{METRICS, Subject, subjects};
+use rxsteer_sim::metric::{METRICS, Subject, Unit, subjects};
 
 /// The columns.
 const COLUMNS: [&str; 8] =
@@ -16,6 +16,18 @@ pub(crate) fn all(results: &Results) -> anyhow::Result<Vec<u8>> {
     let cells = if results.is_unfinished() { &[][..] } else { &results.cells };
     for cell in cells {
         for run in &cell.runs {
+            let scenario = choose::short(&results.name);
+            let seed = run.seed.to_string();
+            let mut row = |subject, name: &str, metric, unit: Unit, value: &str| {
+                let of_run = [scenario, &cell.label, &seed];
+                writer.write_record(of_run.iter().chain(&[
+                    subject,
+                    name,
+                    metric,
+                    unit.name(),
+                    value,
+                ]))
+            };
             for of in subjects(&cell.scenario) {
                 let (subject, name) = match of {
                     Subject::Run => ("run", String::new()),
@@ -26,20 +38,11 @@ pub(crate) fn all(results: &Results) -> anyhow::Result<Vec<u8>> {
                 };
                 for metric in METRICS {
                     let Some(value) = metric.value(&cell.scenario, run, of) else { continue };
-                    let (seed, value) = (run.seed.to_string(), value.to_string());
-                    let scenario = choose::short(&results.name);
-                    let unit = metric.unit.name();
-                    writer.write_record([
-                        scenario,
-                        &cell.label,
-                        &seed,
-                        subject,
-                        &name,
-                        metric.name,
-                        unit,
-                        &value,
-                    ])?;
+                    row(subject, &name, metric.name, metric.unit, &value.to_string())?;
                 }
+            }
+            for (rule, packets) in &run.rules {
+                row("rule", &rule.to_string(), "packets", Unit::Packets, &packets.to_string())?;
             }
         }
     }

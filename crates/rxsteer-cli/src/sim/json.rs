@@ -2,7 +2,7 @@
 //! scenario, settings and seeds give the same bytes.
 
 use super::from::FromFiles;
-use super::results::{Cell, Results, Varied};
+use super::results::{Cell, Results, Varied, rules};
 use super::{advice, choose};
 use rxsteer_sim::compare::{Difference, LEVEL};
 use rxsteer_sim::metric::{METRICS, Subject, subjects};
@@ -10,7 +10,10 @@ use rxsteer_sim::published::{KNOWN_ERRORS, KnownError};
 use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::Summary;
 use rxsteer_sim::{RunResult, Scenario};
+use rxsteer_status::RuleShown;
+use rxsteer_user::core::PacketRule;
 use serde_json::{Map, Value, json};
+use std::slice;
 
 /// All results as one object.
 pub(crate) fn all(results: &Results) -> Value {
@@ -35,16 +38,24 @@ pub(crate) fn all(results: &Results) -> Value {
 }
 
 fn cell(cell: &Cell) -> Value {
-    let summary = grouped(&cell.scenario, |metric, of| {
+    let mut figures = grouped(&cell.scenario, |metric, of| {
         cell.summary(&METRICS[metric], of).map(|results| summary(&results))
     });
+    let rule = |rule: &PacketRule| {
+        json!({
+            "rule": rule.to_string(),
+            "packets": cell.matched(rule).map(|results| summary(&results)),
+        })
+    };
+    figures
+        .insert("rules".to_owned(), rules(slice::from_ref(cell)).into_iter().map(rule).collect());
     json!({
         "policy": cell.label,
         "seeds_done": cell.done(),
         "order_holds": cell.order_holds(),
         "interrupts_spread": cell.is_spread(),
         "conservation_holds": cell.lost_count().is_empty(),
-        "summary": summary,
+        "summary": figures,
         "runs": cell.runs.iter().map(|run| one(&cell.scenario, run)).collect::<Value>(),
     })
 }
@@ -57,6 +68,8 @@ fn one(scenario: &Scenario, run: &RunResult) -> Value {
         METRICS[metric].value(scenario, run, of).map(|value| json!(value))
     });
     object.extend(figures);
+    let rules: Vec<RuleShown> = run.rules.iter().cloned().map(RuleShown::from).collect();
+    object.insert("rules".to_owned(), json!(rules));
     Value::Object(object)
 }
 

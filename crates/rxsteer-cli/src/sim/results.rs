@@ -9,6 +9,7 @@ use rxsteer_sim::scenario::Interrupts;
 use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::{Summary, summarize};
 use rxsteer_sim::{RunResult, Scenario};
+use rxsteer_user::core::PacketRule;
 
 /// One column: a policy, and the results of its seeds.
 pub(crate) struct Cell {
@@ -63,6 +64,15 @@ impl Cell {
         summarize(&self.values(metric, of))
     }
 
+    /// The packets that `rule` matched, over the seeds that have it: those of faults differ by seed.
+    pub(crate) fn matched(&self, rule: &PacketRule) -> Option<Summary> {
+        let of_run = |run: &RunResult| {
+            let found = run.rules.iter().find(|(of, _)| of == rule);
+            found.map(|(_, packets)| *packets as f64)
+        };
+        summarize(&self.runs.iter().filter_map(of_run).collect::<Vec<f64>>())
+    }
+
     /// The mean of the metric with this name; 0 if there is none.
     pub(crate) fn mean(&self, name: &str, of: Subject) -> f64 {
         let metric = Metric::named(name);
@@ -112,6 +122,17 @@ impl Cell {
     pub(crate) fn lost_count(&self) -> Vec<u64> {
         self.runs.iter().filter(|run| !run.account.adds_up()).map(|run| run.seed).collect()
     }
+}
+
+/// All rules before the policy that held in a run, in the order in which they came.
+pub(crate) fn rules(cells: &[Cell]) -> Vec<&PacketRule> {
+    let mut rules: Vec<&PacketRule> = Vec::new();
+    for (rule, _) in cells.iter().flat_map(|cell| &cell.runs).flat_map(|run| &run.rules) {
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    rules
 }
 
 impl Results {

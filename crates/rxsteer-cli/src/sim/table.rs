@@ -1,7 +1,7 @@
 //! The text output for one policy: its traffic, its CPUs, its totals.
 
 use super::figure;
-use super::results::{Cell, Results};
+use super::results::{self, Cell, Results};
 use crate::output::lines::{field, lines, paragraphs};
 use crate::output::table::{self, duration, steered_by};
 use crate::words::plural;
@@ -60,6 +60,9 @@ pub(crate) fn head(results: &Results) -> String {
 pub(crate) fn one(results: &Results) -> String {
     let cell = &results.cells[0];
     let mut text = format!("{}\n{}\n{}\n", traffic(cell), latency(cell), cpus(cell));
+    if let Some(rules) = rules(cell) {
+        let _ = writeln!(text, "{rules}");
+    }
     totals(&mut text, cell);
     if let Some(assumed) = assumed(results) {
         field(&mut text, "assumed", 13, &assumed);
@@ -144,6 +147,18 @@ fn cpus(cell: &Cell) -> String {
         table.add_row(row);
     }
     format!("{}{left_out}", lines(&table))
+}
+
+/// The packets that each rule before the policy matched, and those that matched none; `None` without rules.
+fn rules(cell: &Cell) -> Option<String> {
+    let mut table = table::new(&["rule", "packets"], &[0]);
+    let rules = results::rules(std::slice::from_ref(cell));
+    for rule in &rules {
+        let packets = figure::summary(Unit::Packets, cell.matched(rule).as_ref());
+        table.add_row([rule.to_string(), packets]);
+    }
+    table.add_row(["no rule".to_owned(), shown(cell, "unmatched", Subject::Run)]);
+    (!rules.is_empty()).then(|| lines(&table))
 }
 
 /// The ids of the CPUs to show, and a line about the others. If there are many CPUs, those are shown that were busiest

@@ -117,7 +117,9 @@ fn advice_names_the_best_and_what_it_costs() {
 /// Both files have the same figures, and the first has each metric of the run.
 #[test]
 fn json_and_csv_hold_the_same() {
-    let results = compared();
+    let line = ["rpc-8", "--seconds", "0.002", "--seeds", "3", "--compare", "none,rps,rfs"];
+    let results =
+        results(&[&line[..], &["--set", "steering.rule=src-port 1024-1030 -> 1"]].concat());
     let object = json::all(&results);
     for metric in METRICS {
         let has = results.cells[1].summary(metric, Subject::Run);
@@ -136,6 +138,10 @@ fn json_and_csv_hold_the_same() {
             "run" => &run["run"],
             "traffic" => &run["traffic"][0],
             "cpu" => &run["cpus"][row[4].parse::<usize>().unwrap()],
+            "rule" => {
+                assert_eq!(&run["rules"][0]["rule"], &row[4]);
+                &run["rules"][0]
+            }
             other => panic!("{other}"),
         };
         assert_eq!(place[&row[5]].as_f64(), row[7].parse().ok(), "{row:?}");
@@ -170,6 +176,67 @@ fn sensitivity_varies_what_was_not_measured() {
     let text = super::sensitivity::all(&results);
     assert!(text.contains("protocol") && text.contains("By less: "), "{text}");
     assert_eq!(json::all(&compared())["sensitivity"], serde_json::Value::Null);
+}
+
+/// Rules and what they matched are in all reports, and their cost is assumed where there are rules.
+#[test]
+fn rules_are_shown_with_what_they_matched() {
+    let line = ["rpc-8", "--seconds", "0.002", "--seeds", "2"];
+    let set = ["--set", "steering.rule=src-port 1024-1030 -> 1"];
+    let with = results(&[&line[..], &set].concat());
+    let object = json::all(&with);
+    let cell = &object["cells"][0];
+    let packets = |place: &serde_json::Value| {
+        assert_eq!(place["rules"].as_array().map(Vec::len), Some(1), "{place}");
+        assert_eq!(place["rules"][0]["rule"], "src-port 1024-1030 → 1");
+        place["rules"][0]["packets"].clone()
+    };
+    let runs: Vec<f64> = (0..2).filter_map(|run| packets(&cell["runs"][run]).as_f64()).collect();
+    assert!(runs.len() == 2 && runs.iter().all(|packets| *packets > 100.0), "{runs:?}");
+    let summary = packets(&cell["summary"]);
+    assert_eq!(summary["mean"].as_f64(), Some((runs[0] + runs[1]) / 2.0), "{summary}");
+    for run in 0..2 {
+        let unmatched = cell["runs"][run]["run"]["unmatched"].as_f64();
+        assert!(unmatched > Some(runs[run]), "{unmatched:?}, {runs:?}");
+    }
+    let text = super::table::one(&with);
+    for part in [" rule ", " src-port 1024-1030 → 1 ", " no rule ", " by a rule before the policy"]
+    {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    let costs = |results: &Results| results.assumed.iter().any(|cost| cost.key == "rules");
+    let without = results(&line);
+    let of_without = &json::all(&without)["cells"][0];
+    assert_eq!(of_without["runs"][0]["rules"], serde_json::json!([]));
+    assert!(of_without["runs"][0]["run"].get("unmatched").is_none(), "{of_without}");
+    assert!(!super::table::one(&without).contains("no rule"));
+    assert_eq!((costs(&with), costs(&without)), (true, false));
+
+    let several = results(&[&line[..], &set, &["--compare", "none,rps"]].concat());
+    let row = super::compared::figures(&several).pop().unwrap_or_default();
+    assert_eq!((row[0].as_str(), row.len()), ("rule src-port 1024-1030 → 1", 3));
+    assert!(row.iter().all(|figure| figure != "-"), "{row:?}");
+}
+
+/// What rules cost is varied too, where there are rules.
+#[test]
+fn sensitivity_varies_the_cost_of_rules() {
+    let line = ["router-one-queue", "--seconds", "0.005", "--sensitivity", "--seeds", "1"];
+    let with = results(&[&line[..], &["--set", "steering.rule=any -> 0"]].concat());
+    let values: Vec<f64> = with
+        .varied
+        .iter()
+        .filter(|varied| varied.cost.key == "rules")
+        .map(|varied| varied.value)
+        .collect();
+    assert_eq!(values, [30.0, 120.0]);
+    let relative = |value: f64| {
+        let varied = with.varied.iter().find(|it| it.cost.key == "rules" && it.value == value);
+        let changes = varied.map(|varied| varied.changes.as_slice()).unwrap_or_default();
+        changes.iter().find(|it| it.metric.name == "bits_per_second").map(|it| it.relative)
+    };
+    // One CPU has to do everything.
+    assert!(relative(30.0) > Some(0.01) && relative(120.0) < Some(-0.01));
 }
 
 #[test]

@@ -98,6 +98,7 @@ impl World<'_> {
         // The configuration was checked when the run began.
         let Ok(plan) = self.plan.next(&config) else { return };
         self.plan = Arc::new(plan);
+        self.rule_hits.hold(&self.plan);
         self.backlogs.max_backlog = steering.max_backlog;
         self.follows_applications = config.mechanisms().rfs;
         self.steering = steering;

@@ -22,6 +22,7 @@ mod deliver;
 mod latency;
 mod nic;
 mod packet;
+mod rule_hits;
 mod setup;
 mod sources;
 mod stream;
@@ -39,6 +40,7 @@ use cpu::CpuState;
 use nic::{Link, RxQueue};
 use packet::Flow;
 use rand_chacha::ChaCha8Rng;
+use rule_hits::RuleHits;
 use rxsteer_core::matching::Facts;
 use rxsteer_core::{Arrival, ConfigError, Plan, Steering, Verdict};
 use sources::Source;
@@ -115,6 +117,7 @@ struct World<'a> {
     flows: Vec<Flow>,
     /// Their header fields, where there are rules before the policy.
     facts: Option<Vec<Facts>>,
+    rule_hits: RuleHits,
     cpus: Vec<CpuState>,
     /// By core, how many of its CPUs work.
     working: Vec<u32>,

@@ -6,6 +6,7 @@ use super::calendar::{Calendar, Other};
 use super::cpu::CpuState;
 use super::nic::{Link, RxQueue};
 use super::packet::{Flow, Role};
+use super::rule_hits::RuleHits;
 use super::sources::Source;
 use super::stream::StreamState;
 use super::summarize::TrafficCount;
@@ -54,6 +55,7 @@ impl<'a> World<'a> {
             calendar: Calendar::new(cpus, queues),
             flows: Vec::new(),
             facts: scenario.has_rules().then(Vec::new),
+            rule_hits: RuleHits::default(),
             cpus: (0..cpus).map(|cpu| CpuState::new(cpu, scenario)).collect(),
             working: vec![0; cores],
             queues: Vec::new(),
@@ -85,6 +87,7 @@ impl<'a> World<'a> {
             tx_full: 0,
             socket_full: 0,
         };
+        world.rule_hits.hold(&world.plan);
         let mut first_virtual = 0;
         for nic in &scenario.nics {
             for queue in 0..nic.irq_cpus.len() {

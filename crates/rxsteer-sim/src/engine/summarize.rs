@@ -70,6 +70,8 @@ impl World<'_> {
                 .collect(),
             account,
             steered,
+            rules: self.rule_hits.rules,
+            unmatched: self.rule_hits.unmatched,
             moves: self.moves,
             reordered: self.reordered,
             kicks: self.kicks,

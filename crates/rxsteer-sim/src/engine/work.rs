@@ -6,18 +6,7 @@ use super::cpu::{Cost, InHand, Item, State, WINDOW_NS, Work};
 use super::nic::Watch;
 use super::packet::{BURST, Packet, Role, float_ns, whole_ns};
 use crate::scenario::Load;
-use rxsteer_core::matching::Facts;
-use rxsteer_core::{Arrival, Plan, Policy, Verdict};
-
-/// The rule before the policy that a packet matches, as [`Arrival::rule`] has it. It is counted.
-fn rule_of(plan: &Plan, facts: Option<&[Facts]>, packet: &Packet, producer: u16) -> u16 {
-    let of_flow = facts.and_then(|facts| facts.get(packet.flow as usize));
-    let (Some(matcher), Some(facts)) = (plan.matcher(), of_flow) else { return 0 };
-    matcher.find(facts).map_or(0, |rule| {
-        matcher.count(producer, rule);
-        rule + 1
-    })
-}
+use rxsteer_core::{Arrival, Policy, Verdict};
 
 impl World<'_> {
     /// Makes the CPU begin to work at `at_ns`, unless it already works.
@@ -208,8 +197,8 @@ impl World<'_> {
             return None;
         }
         let producer = rx.virtual_queue(cpu);
-        let is_steered =
-            self.steering.policy != Policy::None || !self.steering.packet_rules.is_empty();
+        let has_rules = self.plan.matcher().is_some();
+        let is_steered = self.steering.policy != Policy::None || has_rules;
         let backlog = &self.backlogs.of_cpu[index];
         // A packet is processed in the same poll, as in the kernel without RPS, if no packet waits that it would
         // overtake.
@@ -230,7 +219,7 @@ impl World<'_> {
             && let Some(packet) = rx.ring.pop_front()
         {
             let hash = self.flows[packet.flow as usize].hash;
-            let rule = rule_of(&self.plan, self.facts.as_deref(), &packet, producer);
+            let rule = self.rule_hits.find(&self.plan, self.facts.as_deref(), &packet);
             self.arrivals.push(Arrival { time_ns, hash, rx_queue: producer, rule });
             items.push(Item { packet: Packet { producer, cpu, ..packet }, target: cpu });
         }
@@ -245,7 +234,9 @@ impl World<'_> {
         debug_assert_eq!(decided, taken, "no backlog here refuses with wait");
 
         let costs = &self.scenario.costs;
-        let each = costs.receive + if is_steered { costs.steer } else { 0.0 };
+        let each = costs.receive
+            + if has_rules { costs.rules } else { 0.0 }
+            + if is_steered { costs.steer } else { 0.0 };
         let mut cost = Cost { receiving: each * taken as f64, ..Cost::default() };
         let state = &mut self.cpus[index];
         let mut is_refused = false;
@@ -272,8 +263,8 @@ impl World<'_> {
         let packet = Packet { producer, cpu, ..packet };
         let hash = self.flows[packet.flow as usize].hash;
         let time_ns = self.now.saturating_add_signed(self.clock_offset);
-        let rule = rule_of(&self.plan, self.facts.as_deref(), &packet, producer);
-        let arrival = Arrival { time_ns, hash, rx_queue: producer, rule };
+        // With rules, packets are not processed at once.
+        let arrival = Arrival { time_ns, hash, rx_queue: producer, rule: 0 };
         let mut verdict = [Verdict::default()];
         let mut seen = Seen { backlogs: &mut self.backlogs, producer };
         let steering = &mut self.steerings[usize::from(producer)];

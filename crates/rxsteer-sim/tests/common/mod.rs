@@ -18,6 +18,7 @@ pub fn costs() -> Costs {
     Costs {
         interrupt: 1000.0,
         receive: 150.0,
+        rules: 60.0,
         steer: 50.0,
         hand_off: 50.0,
         splice: 100.0,

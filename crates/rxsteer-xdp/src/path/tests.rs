@@ -4,7 +4,8 @@ use super::*;
 use crate::abi::{FLUSHING, LastPacket, MAX_DEVICES};
 use crate::load::load_on;
 use crate::rings::tests::setup;
-use crate::testing::loaded;
+use crate::testing::{loaded, skipped};
+use libbpf_rs::query::LinkInfoIter;
 use rxsteer_core::{PacketRule, Policy, Slots};
 
 #[test]
@@ -31,6 +32,43 @@ fn rfs_is_refused_where_the_kernel_lacks_socket_tracepoints() {
     while path.tick().unwrap() != Progress::Done {}
     assert_eq!(path.settings().policy, Policy::Sparse(Slots::of(4)));
     path.apply(&ruled("udp -> policy sparse")).unwrap();
+}
+
+/// How many links the kernel has to the programs at the tracepoints of sockets.
+fn links_to_sockets(path: &Path) -> usize {
+    let names = ["steer_receives", "steer_sends", "steer_closes"];
+    let programs = path.programs().into_iter().filter(|(name, _)| names.contains(name));
+    let ids: Vec<u32> = programs.map(|(_, id)| id).collect();
+    assert_eq!(ids.len(), names.len());
+    LinkInfoIter::default().filter(|link| ids.contains(&link.prog_id)).count()
+}
+
+/// Changes attach the tracepoints of sockets with the first rule or policy that has rfs, and detach them with the last.
+#[test]
+fn socket_tracepoints_are_attached_while_a_rule_has_rfs() {
+    let test = "path::socket_tracepoints_are_attached_while_a_rule_has_rfs";
+    let Some(loaded) = loaded(test, load(&setup())) else { return };
+    if let Some(missing) = loaded.missing_tracepoint {
+        return skipped(test, &format!("this kernel has no tracepoint {missing}"));
+    }
+    let mut path = Path::with(loaded, &setup(), &settings(Policy::Rps)).unwrap();
+    assert_eq!(links_to_sockets(&path), 0);
+    for (policy, rules, links) in [
+        (Policy::Rps, &["udp -> 0", "tcp dst-port 5000 -> policy rfs"][..], 3),
+        (Policy::None, &["udp -> policy rfs", "tcp dst-port 5000 -> policy rfs+sparse"], 3),
+        (Policy::Rps, &["udp -> policy rfs"], 3),
+        (Policy::Rps, &["udp -> policy sparse"], 0),
+        (Policy::Rps, &["udp -> policy rfs"], 3),
+        (Policy::Rfs, &[], 3),
+        (Policy::Rps, &[], 0),
+    ] {
+        let packet_rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        path.apply(&Settings { packet_rules, ..settings(policy.clone()) }).unwrap();
+        while path.tick().unwrap() == Progress::Waiting {
+            path.graces.until_all_are_over();
+        }
+        assert_eq!(links_to_sockets(&path), links, "{policy} {rules:?}");
+    }
 }
 
 #[test]

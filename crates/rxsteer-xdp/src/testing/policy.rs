@@ -1,7 +1,7 @@
 //! The receive path in the kernel, with time, CPUs, queues and interfaces that the test provides.
 
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
-use super::types::{Asked, Decided, TestDevice, TestRules, TestSizes};
+use super::types::{Asked, Decided, TestAction, TestDevice, TestRules, TestSizes};
 use crate::abi::{
     Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_BUCKETS, MAX_CPUS,
     NO_CPU, PARSE_NUMBERS, SETS_LOG, SPARSE_ROW, WAYS, number_of, steer_bucket, steer_limiter,
@@ -155,13 +155,8 @@ impl KernelPolicy {
     /// # Panics
     /// When the kernel has no memory for their tables.
     pub fn set_rules(&mut self, rules: &TestRules<'_>, packet_rules: &[PacketRule]) {
-        let names = (0..MAX_INTERFACES).map(|number| format!("eth{number}")).collect();
-        self.rules.write(0, packet_rules, names).expect("there is room");
-        let reads_tunnels = self.rules.read_tunnels(0);
-        let globals = self.skeleton.globals();
-        globals.steer_rule_options = if reads_tunnels { PARSE_NUMBERS } else { 0 };
-        let config = &mut globals.steer_configs[0];
-        config.rules = packet_rules.len() as u16;
+        self.match_rules(packet_rules);
+        let config = &mut self.skeleton.globals().steer_configs[0];
         let mut used = rules.map.len();
         for (action, rule) in config.action.iter_mut().zip(packet_rules) {
             action.first = used as u16;
@@ -174,6 +169,32 @@ impl KernelPolicy {
             }
             action.len = used as u16 - action.first;
         }
+    }
+
+    /// Puts rules with these terms before the policy of the last configuration, and instead of their actions `actions`.
+    ///
+    /// # Panics
+    /// When the kernel has no memory for their tables.
+    pub fn set_actions(&mut self, packet_rules: &[PacketRule], actions: &[TestAction]) {
+        self.match_rules(packet_rules);
+        let config = &mut self.skeleton.globals().steer_configs[0];
+        for (action, test) in config.action.iter_mut().zip(actions) {
+            let TestAction { first, len, policy } = *test;
+            (action.first, action.len, action.passes, action.policy) = (first, len, 0, policy);
+        }
+    }
+
+    /// Has frames matched by rules with the terms of `packet_rules`.
+    fn match_rules(&mut self, packet_rules: &[PacketRule]) {
+        // Their tables are large.
+        if !self.rules.rules(0).iter().map(|(rule, _)| rule).eq(packet_rules) {
+            let names = (0..MAX_INTERFACES).map(|number| format!("eth{number}")).collect();
+            self.rules.write(0, packet_rules, names).expect("there is room");
+        }
+        let reads_tunnels = self.rules.read_tunnels(0);
+        let globals = self.skeleton.globals();
+        globals.steer_rule_options = if reads_tunnels { PARSE_NUMBERS } else { 0 };
+        globals.steer_configs[0].rules = packet_rules.len() as u16;
     }
 
     /// The packets that each rule matched.

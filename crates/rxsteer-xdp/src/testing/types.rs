@@ -63,6 +63,17 @@ pub struct TestRules<'a> {
     pub cpu: &'a [u8; MAX_CPUS as usize],
 }
 
+/// Where frames go that a rule before the policy matches.
+#[derive(Clone, Copy, Debug)]
+pub struct TestAction {
+    /// Where its CPUs begin in `map`.
+    pub first: u16,
+    /// How many they are; 0: frames stay on the CPU that receives them.
+    pub len: u16,
+    /// The number of the policy that decides instead, plus one; 0: none does.
+    pub policy: u8,
+}
+
 /// An interface.
 #[derive(Clone, Copy, Debug)]
 pub struct TestDevice {

@@ -35,7 +35,7 @@ SCHEMA: pa.Schema = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""One row for each figure of each seed (`subject` is run, traffic or cpu, `name` which one), and one for an
+"""One row for each figure of each seed (`subject` is run, traffic, cpu or rule, `name` which one), and one for an
 error (`subject` is cell), with `error` and no figure."""
 
 
@@ -84,9 +84,10 @@ def figures(report: dict[str, Any]) -> Iterator[Figure]:
             parts: list[tuple[str, str | None, dict[str, Any]]] = [("run", None, run["run"])]
             parts += [("traffic", part["traffic"], part) for part in run["traffic"]]
             parts += [("cpu", str(part["cpu"]), part) for part in run["cpus"]]
+            parts += [("rule", part["rule"], part) for part in run["rules"]]
             for subject, name, part in parts:
                 for metric, value in part.items():
-                    if metric not in ("traffic", "cpu"):
+                    if metric not in ("traffic", "cpu", "rule"):
                         yield cell["policy"], run["seed"], subject, name, metric, float(value)
 
 
