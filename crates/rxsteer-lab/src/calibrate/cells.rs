@@ -48,8 +48,12 @@ pub(super) enum Cell {
     Rules,
     /// Requests and replies as fast as both hosts can: the time of all CPUs.
     Requests(Method),
-    /// The same, rarely: the median time from request to reply.
+    /// The same: the 99th percentile of the time from request to reply.
+    Tail(Method),
+    /// Requests rarely: the median time from request to reply.
     Idle(Method),
+    /// The same: the 99th percentile.
+    IdleTail(Method),
 }
 
 /// The methods under which requests are measured.
@@ -73,7 +77,8 @@ pub(super) fn all() -> Vec<Cell> {
     }
     cells.push(Cell::Rules);
     for method in OF_REQUESTS {
-        cells.extend([Cell::Requests(method), Cell::Idle(method)]);
+        let of = [Cell::Requests, Cell::Tail, Cell::Idle, Cell::IdleTail];
+        cells.extend(of.map(|cell| cell(method)));
     }
     cells
 }
@@ -108,8 +113,14 @@ impl Cell {
             Cell::Requests(method) => {
                 format!("{}, a request and its reply: all CPUs", name(method))
             }
+            Cell::Tail(method) => {
+                format!("{}, from a request to its reply, all CPUs busy: p99", name(method))
+            }
             Cell::Idle(method) => {
                 format!("{}, from a request to its reply, {FEW} a second: median", name(method))
+            }
+            Cell::IdleTail(method) => {
+                format!("{}, from a request to its reply, {FEW} a second: p99", name(method))
             }
         }
     }
@@ -140,8 +151,14 @@ impl Cell {
             Cell::Requests(method) => {
                 return Ok(Once { ns: requests(method, 0)?.cpu_ns, other_busy: 1.0 });
             }
+            Cell::Tail(method) => {
+                return Ok(Once { ns: requests(method, 0)?.p99, other_busy: 1.0 });
+            }
             Cell::Idle(method) => {
                 return Ok(Once { ns: requests(method, FEW)?.p50, other_busy: 0.0 });
+            }
+            Cell::IdleTail(method) => {
+                return Ok(Once { ns: requests(method, FEW)?.p99, other_busy: 0.0 });
             }
             Cell::Rules => Forwarding { rules: RULES, ..plain },
             Cell::Inline { flows, length } => Forwarding { flows, length, ..plain },
@@ -174,8 +191,12 @@ impl Cell {
             Cell::Ends(_) | Cell::Dropped(_) | Cell::Handed(_) | Cell::Half(_) => {
                 Once { ns: second / result.made, other_busy: share(TARGET) }
             }
-            // If the sender is slower, the CPU is not busy all the time.
-            Cell::Remote(_) | Cell::Requests(_) | Cell::Idle(_) => {
+            // If the sender is slower, the CPU is not busy all the time. Requests were measured above.
+            Cell::Remote(_)
+            | Cell::Requests(_)
+            | Cell::Tail(_)
+            | Cell::Idle(_)
+            | Cell::IdleTail(_) => {
                 Once { ns: second * share(TARGET) / result.forwarded, other_busy: 1.0 }
             }
         })

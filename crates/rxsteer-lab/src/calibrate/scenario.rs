@@ -242,6 +242,19 @@ pub(super) fn text(
             from(Cell::Idle(method)),
         );
     }
+    sets.push_str("\n# The simulator has no such latencies: `rxsteer lab validate` scales those of other loads by them.\n");
+    for method in OF_REQUESTS {
+        let tails = [("p99", Cell::Tail(method)), ("idle_p99", Cell::IdleTail(method))];
+        let _ = writeln!(sets, "[measured.{}]", requests_set(method));
+        for (key, cell) in tails {
+            let _ = writeln!(
+                sets,
+                "{key} = {:.1}  # {}",
+                time(cells, times, cell).median_ns,
+                from(cell)
+            );
+        }
+    }
     let short = if quick { " A short run: these figures decide nothing." } else { "" };
     format!(
         "# The costs of packets on this machine: {}, {} CPUs, Linux {}.\n\

@@ -44,6 +44,8 @@ const TOP: Keys = Keys {
         "nic",
         "costs",
         "cost_set",
+        // What a calibration measured and the simulator does not use.
+        "measured",
         "wire",
         "steering",
         "scheduler",
