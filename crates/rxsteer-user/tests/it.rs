@@ -7,3 +7,4 @@ mod ends;
 mod flow_stats;
 mod pipeline;
 mod reference;
+mod workers;

@@ -1,0 +1,97 @@
+//! Workers that die or are stopped: another one takes over their packets, and what is lost is counted.
+
+use crate::common::*;
+use rxsteer_user::core::{CpuId, DropReason};
+use rxsteer_user::{OnFull, PacketList, Pipeline, Speed, run};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+
+#[test]
+fn worker_that_dies_is_taken_over_from() {
+    let mut config = config("rps", "0-2");
+    config.max_backlog = 64;
+    let report = run_with(&config, "packets=20000,flows=200", |on| {
+        let mut left = 500usize;
+        move |list: &PacketList<'_>| {
+            left = left.saturating_sub(list.len());
+            assert!(on != cpu(1) || left > 0, "meant to happen");
+        }
+    });
+    assert_conserved(&report);
+    assert_eq!(report.packets, 20_000);
+    let lost = report.drops.get(DropReason::WorkerLost);
+    assert!((1..=64).contains(&lost), "only the list in hand is lost, not {lost}");
+    assert_eq!(report.reordered, 0);
+    let failures: Vec<CpuId> =
+        report.per_cpu.iter().filter(|c| c.failure.is_some()).map(|c| c.cpu).collect();
+    assert_eq!(failures, [cpu(1)]);
+    assert_eq!(report.handlers.len(), 2, "the handler that panicked is gone");
+}
+
+#[test]
+fn stopped_worker_loses_nothing() {
+    let config = config("rps", "0-1");
+    let mut sources = synthetic(&config, "packets=50000,flows=100");
+    let report = run(
+        &config,
+        &mut sources,
+        Speed::Max,
+        &AtomicBool::new(false),
+        |_| nothing,
+        |_, control| {
+            assert!(control.stop_worker(cpu(1)));
+            assert!(!control.stop_worker(cpu(5)));
+        },
+    )
+    .unwrap();
+    assert_conserved(&report);
+    assert_eq!((report.delivered, report.reordered), (50_000, 0));
+}
+
+/// The worker of CPU 1 is stopped while its backlog is full and it sits in its handler; another one
+/// then processes all of that backlog.
+#[test]
+fn full_backlog_of_a_stopped_worker_is_taken_over() {
+    let mut config = config("none", "0-1");
+    config.max_backlog = 100;
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(gate));
+    let (pipeline, mut receivers) = Pipeline::start(&config, |on| {
+        let gate = gate.clone();
+        move |_: &PacketList<'_>| {
+            if on == cpu(1) {
+                let _ = gate.lock().unwrap().recv();
+            }
+        }
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    receiver.hand_off(cpu(1), [(&[0u8; 60][..], info(0)); 100]);
+    assert!(pipeline.control().stop_worker(cpu(1)));
+    drop(release);
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
+    assert_conserved(&report);
+    assert_eq!((report.delivered, report.reordered), (100, 0));
+    let processed: Vec<u64> = report.per_cpu.iter().map(|cpu| cpu.packets).collect();
+    assert_eq!(processed[0] + processed[1], 100);
+    assert_eq!(report.per_cpu[1].failure.as_deref(), Some("it was stopped"));
+}
+
+#[test]
+fn with_no_worker_left_packets_are_counted_and_nothing_hangs() {
+    for on_full in [OnFull::Wait, OnFull::Drop] {
+        let mut config = config("rps", "0-1");
+        config.on_full = on_full;
+        let report = run_with(&config, "packets=20000,flows=100", |_| {
+            |_: &PacketList<'_>| panic!("meant to happen")
+        });
+        assert_conserved(&report);
+        assert_eq!(report.delivered, 0);
+        assert!(report.drops.get(DropReason::WorkerLost) > 0);
+        assert!(report.handlers.is_empty());
+        let by_cpu: u64 = report.per_cpu.iter().map(|cpu| cpu.drops.total()).sum();
+        let elsewhere = report.drops.get(DropReason::NoBuffer);
+        assert_eq!(by_cpu + elsewhere, 20_000, "each CPU has its own losses");
+    }
+}
