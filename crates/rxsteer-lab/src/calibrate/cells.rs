@@ -48,12 +48,8 @@ pub(super) enum Cell {
     Rules,
     /// Requests and replies as fast as both hosts can: the time of all CPUs.
     Requests(Method),
-    /// The same: the 99th percentile of the time from request to reply.
-    Tail(Method),
-    /// Requests rarely: the median time from request to reply.
+    /// The same, rarely: the median time from request to reply.
     Idle(Method),
-    /// The same: the 99th percentile.
-    IdleTail(Method),
 }
 
 /// The methods under which requests are measured.
@@ -77,8 +73,7 @@ pub(super) fn all() -> Vec<Cell> {
     }
     cells.push(Cell::Rules);
     for method in OF_REQUESTS {
-        let of = [Cell::Requests, Cell::Tail, Cell::Idle, Cell::IdleTail];
-        cells.extend(of.map(|cell| cell(method)));
+        cells.extend([Cell::Requests(method), Cell::Idle(method)]);
     }
     cells
 }
@@ -113,14 +108,8 @@ impl Cell {
             Cell::Requests(method) => {
                 format!("{}, a request and its reply: all CPUs", name(method))
             }
-            Cell::Tail(method) => {
-                format!("{}, from a request to its reply, all CPUs busy: p99", name(method))
-            }
             Cell::Idle(method) => {
                 format!("{}, from a request to its reply, {FEW} a second: median", name(method))
-            }
-            Cell::IdleTail(method) => {
-                format!("{}, from a request to its reply, {FEW} a second: p99", name(method))
             }
         }
     }
@@ -149,16 +138,12 @@ impl Cell {
         };
         let forwarding = match *self {
             Cell::Requests(method) => {
-                return Ok(Once { ns: requests(method, 0)?.cpu_ns, other_busy: 1.0 });
-            }
-            Cell::Tail(method) => {
-                return Ok(Once { ns: requests(method, 0)?.p99, other_busy: 1.0 });
+                let Answered { cpu_ns, p99, .. } = requests(method, 0)?;
+                return Ok(Once { ns: cpu_ns, other_busy: 1.0, p99_ns: Some(p99) });
             }
             Cell::Idle(method) => {
-                return Ok(Once { ns: requests(method, FEW)?.p50, other_busy: 0.0 });
-            }
-            Cell::IdleTail(method) => {
-                return Ok(Once { ns: requests(method, FEW)?.p99, other_busy: 0.0 });
+                let Answered { p50, p99, .. } = requests(method, FEW)?;
+                return Ok(Once { ns: p50, other_busy: 0.0, p99_ns: Some(p99) });
             }
             Cell::Rules => Forwarding { rules: RULES, ..plain },
             Cell::Inline { flows, length } => Forwarding { flows, length, ..plain },
@@ -184,22 +169,19 @@ impl Cell {
         // The sender is busy from the first frame to the last; the counters also cover the time before.
         let share = |cpu| (busy(cpu) / busy(SENDER).max(0.01)).min(1.0);
         let second = 1e9;
-        Ok(match self {
+        let (ns, other_busy) = match self {
             Cell::Inline { .. } | Cell::Beside | Cell::Local(_) | Cell::Rules => {
-                Once { ns: second / result.forwarded, other_busy: share(TARGET) }
+                (second / result.forwarded, share(TARGET))
             }
             Cell::Ends(_) | Cell::Dropped(_) | Cell::Handed(_) | Cell::Half(_) => {
-                Once { ns: second / result.made, other_busy: share(TARGET) }
+                (second / result.made, share(TARGET))
             }
             // If the sender is slower, the CPU is not busy all the time. Requests were measured above.
-            Cell::Remote(_)
-            | Cell::Requests(_)
-            | Cell::Tail(_)
-            | Cell::Idle(_)
-            | Cell::IdleTail(_) => {
-                Once { ns: second * share(TARGET) / result.forwarded, other_busy: 1.0 }
+            Cell::Remote(_) | Cell::Requests(_) | Cell::Idle(_) => {
+                (second * share(TARGET) / result.forwarded, 1.0)
             }
-        })
+        };
+        Ok(Once { ns, other_busy, p99_ns: None })
     }
 }
 
@@ -210,4 +192,6 @@ pub(super) struct Once {
     pub(super) ns: f64,
     /// The share of the time in which the other CPU was busy.
     pub(super) other_busy: f64,
+    /// The 99th percentile of the time from request to reply, in nanoseconds; frames have none.
+    pub(super) p99_ns: Option<f64>,
 }

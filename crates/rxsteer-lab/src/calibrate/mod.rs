@@ -66,6 +66,8 @@ pub struct Time {
     pub upper_ns: f64,
     /// The share of the time in which the other CPU was busy, as a mean.
     pub other_busy: f64,
+    /// The 99th percentile of the time from request to reply, as its median over the rounds; frames have none.
+    pub p99_ns: Option<f64>,
     /// The number of rounds with a figure.
     pub rounds: usize,
 }
@@ -73,23 +75,28 @@ pub struct Time {
 impl Time {
     /// The time of these figures; `None` without any.
     fn of(what: String, figures: &[Once]) -> Option<Time> {
-        let mut sorted: Vec<f64> = figures.iter().map(|once| once.ns).collect();
-        sorted.sort_by(f64::total_cmp);
+        let sorted = |mut of: Vec<f64>| {
+            of.sort_by(f64::total_cmp);
+            of
+        };
+        let times = sorted(figures.iter().map(|once| once.ns).collect());
+        let tails = sorted(figures.iter().filter_map(|once| once.p99_ns).collect());
         // Linear between the two nearest figures, as most statistics programs do it by default (R's type 7).
-        let quantile = |share: f64| -> Option<f64> {
-            let place = share * (sorted.len().checked_sub(1)?) as f64;
+        let quantile = |of: &[f64], share: f64| -> Option<f64> {
+            let place = share * (of.len().checked_sub(1)?) as f64;
             let (low, part) = (place.floor() as usize, place.fract());
-            let next = sorted[(low + 1).min(sorted.len() - 1)];
-            Some(sorted[low] + part * (next - sorted[low]))
+            let next = of[(low + 1).min(of.len() - 1)];
+            Some(of[low] + part * (next - of[low]))
         };
         Some(Time {
             what,
-            median_ns: quantile(0.5)?,
-            lower_ns: quantile(0.25)?,
-            upper_ns: quantile(0.75)?,
+            median_ns: quantile(&times, 0.5)?,
+            lower_ns: quantile(&times, 0.25)?,
+            upper_ns: quantile(&times, 0.75)?,
             other_busy: figures.iter().map(|once| once.other_busy).sum::<f64>()
-                / sorted.len() as f64,
-            rounds: sorted.len(),
+                / times.len() as f64,
+            p99_ns: quantile(&tails, 0.5),
+            rounds: times.len(),
         })
     }
 }

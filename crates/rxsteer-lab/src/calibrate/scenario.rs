@@ -244,15 +244,13 @@ pub(super) fn text(
     }
     sets.push_str("\n# The simulator has no such latencies: `rxsteer lab validate` scales those of other loads by them.\n");
     for method in OF_REQUESTS {
-        let tails = [("p99", Cell::Tail(method)), ("idle_p99", Cell::IdleTail(method))];
         let _ = writeln!(sets, "[measured.{}]", requests_set(method));
-        for (key, cell) in tails {
-            let _ = writeln!(
-                sets,
-                "{key} = {:.1}  # {}",
-                time(cells, times, cell).median_ns,
-                from(cell)
-            );
+        for (key, cell) in [("p99", Cell::Requests(method)), ("idle_p99", Cell::Idle(method))] {
+            // Requests have one.
+            let Time { what, p99_ns, .. } = time(cells, times, cell);
+            let p99 = p99_ns.unwrap_or_default();
+            let _ =
+                writeln!(sets, "{key} = {p99:.1}  # the 99th percentile, measured with: {what}");
         }
     }
     let short = if quick { " A short run: these figures decide nothing." } else { "" };
@@ -353,12 +351,9 @@ mod tests {
         let cells = cells::all();
         let owned: Vec<Time> = (0..cells.len())
             .map(|n| {
-                let once = |ns| Once { ns, other_busy: 0.5 };
                 // The slowest requests take far longer than the others.
-                let is_tail = matches!(cells[n], Cell::Tail(_) | Cell::IdleTail(_));
-                let times = [700.0 + 40.0 * n as f64, 900.0];
-                let times = times.map(|ns| once(if is_tail { 1000.0 * ns } else { ns }));
-                Time::of(cells[n].name(), &times).unwrap()
+                let once = |ns| Once { ns, other_busy: 0.5, p99_ns: Some(1000.0 * ns) };
+                Time::of(cells[n].name(), &[once(700.0 + 40.0 * n as f64), once(900.0)]).unwrap()
             })
             .collect();
         let times: Vec<&Time> = owned.iter().collect();
