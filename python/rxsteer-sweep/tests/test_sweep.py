@@ -93,7 +93,7 @@ def test_failures_are_rows_and_only_they_are_tried_again(
     assert main(words) == 0
     answer = printed(capsys)
     assert (answer["there_before"], answer["run"]) == (4, 8)
-    assert ds.dataset(out).to_table()["error"].null_count == 24 * 5
+    assert ds.dataset(out).to_table()["error"].null_count == 24 * 6
 
 
 def test_a_cluster_that_is_there_is_used(

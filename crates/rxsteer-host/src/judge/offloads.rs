@@ -164,7 +164,7 @@ fn named(links: &[&Link]) -> String {
     listed(&links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>())
 }
 
-/// The topic of [`peer_checksums`].
+/// The topic of what is said about checksums that the peer of an interface leaves to a device.
 pub const PEER_CHECKSUMS: &str = "peer_checksums";
 
 /// Frames from a sender that leaves checksums to the device have none. The stack knows by the socket buffer, which a

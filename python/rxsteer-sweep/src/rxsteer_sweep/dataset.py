@@ -35,8 +35,8 @@ SCHEMA: pa.Schema = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""One row for each figure of each seed (`subject` is run, traffic, cpu or rule, `name` which one), and one for an
-error (`subject` is cell), with `error` and no figure."""
+"""One row for each figure of each seed (`subject` is run, traffic, cpu or rule, `name` which one), and one
+for an error (`subject` is cell), with `error` and no figure."""
 
 
 def encode(cell: Cell, rxsteer: str, report: dict[str, Any] | None, error: str | None) -> bytes:

@@ -96,23 +96,30 @@ fn ready_for_rfs(test: &str) -> Option<MutexGuard<'static, ()>> {
 
 /// The answer of a running rxsteer to a command.
 fn ask(command: &[&str]) -> String {
-    let output = std::process::Command::new(rxsteer().unwrap()).args(command).output().unwrap();
+    let output = Command::new(rxsteer().unwrap()).args(command).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// What a command writes to standard error.
 fn ask_stderr(command: &[&str]) -> String {
-    let output = std::process::Command::new(rxsteer().unwrap()).args(command).output().unwrap();
+    let output = Command::new(rxsteer().unwrap()).args(command).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{stderr}");
     stderr
 }
 
-/// Changes settings of a running rxsteer.
+/// Changes settings of a running rxsteer. On a busy machine a change may be withdrawn; the message says to try again.
 fn set(socket: &str, settings: &str) {
     let settings: Vec<&str> = settings.split(' ').collect();
-    ask(&[&["set", "--socket", socket], &*settings].concat());
+    let command = [&["set", "--socket", socket], &*settings].concat();
+    let is_withdrawn = || {
+        let output = Command::new(rxsteer().unwrap()).args(&command).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || stderr.contains("was withdrawn"), "{stderr}");
+        !output.status.success()
+    };
+    assert!((0..3).any(|_| !is_withdrawn()), "{settings:?}: withdrawn three times");
 }
 
 /// Sets a flag when it is dropped. So a thread that runs until then also ends when the test fails; otherwise the scope of
