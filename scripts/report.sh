@@ -14,11 +14,11 @@ heard=()
 
 # check NAME COMMAND...: one check, passed when the command is.
 check() {
-  local name=$1
+  local name=$1 began=$SECONDS
   shift
   if quietly "$name" "$@"; then
     passed=$((passed + 1))
-    printf 'ok      %s\n' "$name"
+    printf 'ok      %s%s\n' "$name" "$(time_taken "$began" ' (%d s)')"
   else
     failed=$((failed + 1))
     printf 'FAILED  %s\n' "$name"
@@ -28,7 +28,7 @@ check() {
 # tests NAME COMMAND...: a command that runs tests and says so as cargo does, in "test result:" lines, or closes with counts as we
 # do. One that says neither is one test itself.
 tests() {
-  local name=$1 status=0 ok bad left by_themselves nothing=
+  local name=$1 began=$SECONDS status=0 ok bad left by_themselves nothing=
   shift
   declare -F "$1" >/dev/null || set -- "${heard[@]}" "$@"
   quietly "$name" "$@" || status=$?
@@ -54,8 +54,14 @@ tests() {
   if ((status != 0)); then
     printf 'FAILED  %s%s\n' "$name" "$nothing"
   elif ((ok > 0)); then
-    printf 'ok      %s (%d passed)\n' "$name" "$ok"
+    printf 'ok      %s (%d passed%s)\n' "$name" "$ok" "$(time_taken "$began" ', %d s')"
   fi
+}
+
+# time_taken BEGAN FORMAT: the seconds since then, if there are some.
+time_taken() {
+  # shellcheck disable=SC2059  # the format is ours
+  ((SECONDS - $1 < 5)) || printf "$2" "$((SECONDS - $1))"
 }
 
 # The counts with which a report closes: passed, failed, skipped; fails where it has none.
