@@ -6,7 +6,7 @@ use crate::chooser::{Chooser, Rule};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::maps::{Map, Maps, by_hash};
-use crate::matching::RulePolicy;
+use crate::matching::{PacketRule, RulePolicy};
 use crate::order::{DevFlow, allowed};
 use crate::policy::Fallback;
 use crate::sparse::SlotId;
@@ -24,8 +24,8 @@ pub struct Explanation {
     pub device: u16,
     /// The entry of the sock flow table, under `rfs`.
     pub desired: Option<Desired>,
-    /// The policy of the rule before the policy that matches the packet, if that has one; and the index of the rule, from 0.
-    pub own_policy: Option<(usize, RulePolicy)>,
+    /// The rule before the policy that matches the packet, and its index, from 0.
+    pub rule: Option<(usize, PacketRule)>,
     /// The rule that chose `target`.
     pub reason: Reason,
     /// The CPU that the rules choose, before the order guard.
@@ -36,6 +36,15 @@ pub struct Explanation {
     pub cpu: CpuId,
     /// Whether a transition is still in progress, so that old decisions may still apply.
     pub in_transition: bool,
+}
+
+impl Explanation {
+    /// The policy of its own that the matching rule has, and the index of the rule, from 0.
+    #[must_use]
+    pub fn own_policy(&self) -> Option<(usize, RulePolicy)> {
+        let (index, rule) = self.rule.as_ref()?;
+        Some((*index, rule.action.policy()?))
+    }
 }
 
 /// A packet's entry of the sock flow table.
@@ -191,7 +200,7 @@ impl Steering {
             rx_queue: packet.rx_queue,
             device: rules.asking(packet, 0).device,
             desired,
-            own_policy: matching.and_then(|of| Some((rule, of.action.policy()?))),
+            rule: matching.map(|matching| (rule, matching.clone())),
             reason,
             target: target.cpu,
             flow,

@@ -148,7 +148,10 @@ pub struct DecisionShown {
     pub reason: Value,
     /// The rule in words.
     pub why: String,
-    /// The policy of the rule before the policy that matches, if it has one of its own.
+    /// The rule before the policy that matches, as it is written.
+    #[serde(default)]
+    pub matched_rule: Option<String>,
+    /// The policy of its own that this rule has.
     #[serde(default)]
     pub rule_policy: Option<String>,
     /// Under `rfs`, the desired CPU of the flow.

@@ -38,8 +38,6 @@ pub(crate) struct Explained {
     pub(crate) policy: String,
     pub(crate) cpus: CpuSet,
     pub(crate) receiving_cpu: CpuId,
-    /// The rule before the policy that matches.
-    pub(crate) rule: Option<String>,
     pub(crate) decision: Explanation,
     /// Frames that were decided before this one.
     pub(crate) before: u64,
@@ -261,10 +259,6 @@ impl Setup {
             policy: self.policy,
             cpus: self.cpus,
             receiving_cpu: self.steering.default_cpu(packet.rx_queue),
-            rule: self.steering.plan().matcher().and_then(|matcher| {
-                let index = usize::from(packet.rule.checked_sub(1)?);
-                Some(matcher.rules().get(index)?.to_string())
-            }),
             decision: self.steering.explain(packet, &mut self.backlogs),
             before,
         }

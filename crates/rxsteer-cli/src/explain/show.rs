@@ -41,8 +41,8 @@ pub(crate) fn text(explained: &Explained) -> String {
             format!("sock flow entry {} of {}: {state}", desired.index, desired.entries),
         );
     }
-    if let Some(rule) = &explained.rule {
-        line("rule", rule.clone());
+    if let Some(rule) = matched_rule(decision) {
+        line("rule", rule);
     }
     line("target", format!("CPU {}: {}", decision.target, why(decision)));
     if let Some(flow) = decision.flow {
@@ -98,7 +98,7 @@ fn hash(explained: &Explained) -> String {
 /// Why the target is that CPU.
 pub(crate) fn why(decision: &Explanation) -> String {
     let reason = reason(&decision.reason);
-    match decision.own_policy {
+    match decision.own_policy() {
         Some((rule, policy)) => {
             format!(
                 "rule {} matches it, before the policy, and has policy {policy}: {reason}",
@@ -221,7 +221,7 @@ fn moves(explained: &Explained) -> Vec<String> {
         }
         _ => "when the policy or the CPU map changes, or the CPU goes offline".to_owned(),
     });
-    if decision.own_policy.is_some() {
+    if decision.own_policy().is_some() {
         moves.push("when the rules change".to_owned());
     }
     if decision.flow.is_some() {
@@ -278,7 +278,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
                 "hysteresis": flow.hysteresis,
             })
         }),
-        "matched_rule": explained.rule,
+        "matched_rule": matched_rule(decision),
         "rule_policy": rule_policy(decision),
         "cpu": decision.cpu.get(),
         "frames_before": explained.before,
@@ -286,9 +286,14 @@ pub(crate) fn json(explained: &Explained) -> Value {
     })
 }
 
+/// The rule before the policy that matches, as it is written.
+pub(crate) fn matched_rule(decision: &Explanation) -> Option<String> {
+    decision.rule.as_ref().map(|(_, rule)| rule.to_string())
+}
+
 /// The name of the policy of its own that the matching rule has.
 pub(crate) fn rule_policy(decision: &Explanation) -> Option<&'static str> {
-    decision.own_policy.map(|(_, policy)| policy.name())
+    decision.own_policy().map(|(_, policy)| policy.name())
 }
 
 pub(crate) fn reason_json(reason: &Reason) -> Value {

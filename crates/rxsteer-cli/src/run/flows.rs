@@ -3,7 +3,7 @@
 use super::datapath::DatapathView;
 use super::instance::Shown;
 use crate::explain::flow::shown;
-use crate::explain::show::{desired_state, reason_json, rule_policy, why};
+use crate::explain::show::{desired_state, matched_rule, reason_json, rule_policy, why};
 use rxsteer_status::{
     DecisionShown, FlowSettingsShown, FlowShown, FlowWhere, LastShown, ShareShown,
 };
@@ -106,6 +106,7 @@ fn decision(at: &LiveDecision, interface: String) -> DecisionShown {
         received_on: at.received_on.map(CpuId::get),
         reason: reason_json(&explanation.reason),
         why: why(explanation) + &moved(at),
+        matched_rule: matched_rule(explanation),
         rule_policy: rule_policy(explanation).map(str::to_owned),
         desired: explanation.desired.map(|desired| desired_state(desired.state)),
         target: known(explanation.target),
@@ -131,15 +132,15 @@ mod tests {
     use rxsteer_user::core::{Arrival, FlowHash, Idle, Plan, SteerConfig, Steering};
     use std::sync::Arc;
 
-    /// `explain --live --json` and `explain --json` name the policy of a rule alike.
+    /// `explain --live --json` and `explain --json` name a rule and its policy alike.
     #[test]
-    fn policy_of_a_rule_is_named_as_in_explain() {
+    fn rule_is_named_as_in_explain() {
         let cpus = "1-3".parse().unwrap();
         let receiving = vec![CpuId::new(0).unwrap()];
         let mut config = SteerConfig::new("none".parse().unwrap(), cpus, receiving);
-        for (rule, expected) in [
-            ("tcp -> policy rfs+sparse", serde_json::json!("rfs+sparse")),
-            ("tcp -> 2", serde_json::Value::Null),
+        for (rule, matched, policy) in [
+            ("tcp -> policy rfs+sparse", "tcp → policy rfs+sparse", Some("rfs+sparse")),
+            ("tcp -> 2", "tcp → 2", None),
         ] {
             config.packet_rules = vec![rule.parse().unwrap()];
             let plan = Arc::new(Plan::new(&config, 1).unwrap());
@@ -156,7 +157,6 @@ mod tests {
                 is_guarded: true,
             };
             let live = serde_json::to_value(decision(&at, "eth0".to_owned())).unwrap();
-            assert_eq!(live.get("rule_policy"), Some(&expected), "{live:#}");
             let explained = json(&Explained {
                 of: None,
                 no_flow: None,
@@ -167,11 +167,13 @@ mod tests {
                 policy: "none".to_owned(),
                 cpus: config.cpus.clone(),
                 receiving_cpu: CpuId::new(0).unwrap(),
-                rule: Some(rule.to_owned()),
                 decision: explanation,
                 before: 0,
             });
-            assert_eq!(explained["rule_policy"], expected, "{explained:#}");
+            for shown in [live, explained] {
+                assert_eq!(shown["matched_rule"], matched, "{shown:#}");
+                assert_eq!(shown["rule_policy"], serde_json::json!(policy), "{shown:#}");
+            }
         }
     }
 }

@@ -456,6 +456,9 @@ pub(crate) fn explained(at: &FlowWhere) -> String {
     for decision in &at.decisions {
         let seen = if decision.seen { "" } else { ", if it arrives there: it was not seen" };
         line("arrives on", format!("{} RX queue {}{seen}", decision.interface, decision.queue));
+        if let Some(rule) = &decision.matched_rule {
+            line("rule", rule.clone());
+        }
         line("target", format!("{}: {}", cpu_of(decision.target), decision.why));
         if let Some(desired) = &decision.desired {
             line("desired CPU", desired.clone());

@@ -40,6 +40,16 @@ fn rules_place_flows_and_change_in_order() {
     source.send(testbed.sender(), 0, 4000).unwrap();
     let placed = rules(&socket);
     assert_eq!(placed, [("udp src-port 10000-10003 → 1".to_owned(), 2000)]);
+    let matched = |flow: u16| {
+        let (from, to) = (testbed.link().near.ipv4, testbed.link().far.ipv4);
+        let (port, to_port) = (traffic.source_port + flow, traffic.destination_port);
+        let flow = format!("{from}:{port}-{to}:{to_port}/udp");
+        let at = ask(&["explain", &flow, "--live", "--json", "--socket", &socket]);
+        let at: Value = serde_json::from_str(&at).unwrap();
+        at["decisions"][0]["matched_rule"].clone()
+    };
+    assert_eq!(matched(3), "udp src-port 10000-10003 → 1");
+    assert_eq!(matched(4), Value::Null);
     let changes: [&[&str]; 7] = [
         &["rule=udp src-port 10000-10003 -> 1", "rule=udp -> 0-0"],
         &["rule=src-port 10002 -> 0", "rule=udp src-port 10000-10003 -> 1", "policy=sparse"],
