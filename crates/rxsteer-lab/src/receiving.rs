@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Packets after which a reader without rxsteer does the work for them.
 const LIST: u64 = 64;
 /// Frames that wait in a ring before anything is read: it has room for more.
-const IN_RING: u64 = 100_000;
+pub(crate) const IN_RING: u64 = 100_000;
 /// When frames that have not come by then are lost.
 const SOON: Duration = Duration::from_secs(10);
 /// How often is looked whether reading may begin, or has ended.
@@ -100,13 +100,13 @@ impl Receiving<'_> {
         Ok((seen.iter().sum::<u64>() as f64 / took.as_secs_f64(), seen))
     }
 
-    /// Packets done with for each second, of those that wait in the ring when reading begins: the sender takes no CPU
-    /// meanwhile.
+    /// Packets done with for each second, of those that wait in the ring when reading begins; and of each thread. The sender
+    /// takes no CPU meanwhile.
     pub fn drained(
         &self,
         source: &LiveFrames,
         receive: impl FnOnce(&Arc<Seen>, &Arc<AtomicBool>) -> Result<()> + Send,
-    ) -> Result<f64> {
+    ) -> Result<(f64, [u64; 2])> {
         let (seen, end) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
         self.held.store(true, Ordering::Relaxed);
         std::thread::scope(|scope| {
@@ -130,7 +130,8 @@ impl Receiving<'_> {
                 let why = format!("{} of {IN_RING} frames came out of the ring", total(&seen));
                 return Err(LabError::Load { why });
             }
-            Ok(IN_RING as f64 / took.as_secs_f64())
+            let done = [0, 1].map(|thread: usize| seen[thread].load(Ordering::Relaxed));
+            Ok((IN_RING as f64 / took.as_secs_f64(), done))
         })
     }
 
@@ -179,6 +180,15 @@ impl Receiving<'_> {
                 sender
             });
             pin(1)?;
+            // What waits in the ring is to come out whole.
+            let waits = self.wait_while_held();
+            let send = |to: usize, list: Vec<u32>| {
+                // Otherwise a full channel drops, as a backlog does.
+                match waits {
+                    true => drop(senders[to].send(list)),
+                    false => drop(senders[to].try_send(list)),
+                }
+            };
             let mut lists = [Vec::new(), Vec::new()];
             while !end.load(Ordering::Relaxed) {
                 let Some(mut block) = socket.next_block() else {
@@ -196,16 +206,15 @@ impl Receiving<'_> {
                     let to = (hash >> 31) as usize;
                     lists[to].push(frame.wire_len);
                     if lists[to].len() as u64 == LIST {
-                        // A full channel drops, as a backlog does.
-                        let _ = senders[to].try_send(std::mem::take(&mut lists[to]));
+                        send(to, std::mem::take(&mut lists[to]));
                     }
                     if end.load(Ordering::Relaxed) {
                         break;
                     }
                 }
-                for (sender, list) in senders.iter().zip(&mut lists) {
+                for (to, list) in lists.iter_mut().enumerate() {
                     if !list.is_empty() {
-                        let _ = sender.try_send(std::mem::take(list));
+                        send(to, std::mem::take(list));
                     }
                 }
             }
@@ -300,11 +309,18 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Reads every frame of every block, and works so long for each.
-    fn read(&self, mut socket: PacketSocket, seen: &AtomicU64, end: &AtomicBool, work: Duration) {
+    /// Waits until reading may begin; whether it had to.
+    fn wait_while_held(&self) -> bool {
+        let is_held = self.held.load(Ordering::Relaxed);
         while self.held.load(Ordering::Relaxed) {
             sleep(LOOK);
         }
+        is_held
+    }
+
+    /// Reads every frame of every block, and works so long for each.
+    fn read(&self, mut socket: PacketSocket, seen: &AtomicU64, end: &AtomicBool, work: Duration) {
+        self.wait_while_held();
         let mut bytes = 0;
         while !end.load(Ordering::Relaxed) {
             let Some(mut block) = socket.next_block() else {

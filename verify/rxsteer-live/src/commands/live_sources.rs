@@ -53,19 +53,21 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
         let fanout = |name, by| Variant {
             name,
             turn: Box::new(move || {
+                let receive = |seen: &_, end: &_| bench.fanout(by, seen, end);
                 Ok(if waits_in_ring {
-                    bench.drained(source, |seen, end| bench.fanout(by, seen, end))?
+                    bench.drained(source, receive)?.0
                 } else {
-                    bench.working(source, |seen, end| bench.fanout(by, seen, end))?.0
+                    bench.working(source, receive)?.0
                 })
             }),
         };
         let rxsteer = || -> Result<f64> {
-            let policy = &options.policy;
+            let receive =
+                |seen: &_, end: &_| bench.rxsteer(&options.policy, "0-1", work, seen, end);
             Ok(if waits_in_ring {
-                bench.drained(source, |seen, end| bench.rxsteer(policy, "0-1", work, seen, end))?
+                bench.drained(source, receive)?.0
             } else {
-                bench.working(source, |seen, end| bench.rxsteer(policy, "0-1", work, seen, end))?.0
+                bench.working(source, receive)?.0
             })
         };
         let mut variants = [
