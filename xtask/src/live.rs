@@ -12,8 +12,9 @@ use crate::{Outcome, shell};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cargo xtask live\n  cargo xtask live --full --only order")]
 pub(crate) struct Options {
-    /// Runs the whole length, about a quarter of an hour: 10,000,000 numbered packets a run, 200
-    /// kills, 50 times offline. Without it, the slices that ./test runs.
+    /// Runs the whole length, more than a quarter of an hour: 10,000,000 numbered packets a run, 200 kills, 50 times offline. Also runs
+    /// the comparisons of the C policy and of the programs in the kernel with the core, with ten times as many packets.
+    /// Without it, the slices that ./test runs.
     #[arg(long)]
     full: bool,
     /// Only tests whose name contains this.
@@ -30,8 +31,16 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let mut test = shell::cargo();
     test.args(["test", "--quiet", "--package", "rxsteer-live", "--test", "live", "--"]);
     test.args(&options.only).arg("--test-threads=1");
-    if options.full {
-        test.env("RXSTEER_LIVE", "full");
+    if !options.full {
+        return shell::outcome(&mut test);
     }
-    shell::outcome(&mut test)
+    let mut compare = shell::cargo();
+    compare.args(["test", "--quiet", "--test", "it"]);
+    compare.args(["--package", "rxsteer-bpf-native", "--package", "rxsteer-xdp", "--", "policy::"]);
+    for test in [&mut test, &mut compare] {
+        if let Outcome::Failed = shell::outcome(test.env("RXSTEER_LIVE", "full"))? {
+            return Ok(Outcome::Failed);
+        }
+    }
+    Ok(Outcome::Passed)
 }

@@ -118,13 +118,26 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let mut all = Vec::new();
     if !options.no_run {
         let kit = Kit::new()?;
-        for machine in &machines {
-            let results = match &kit {
-                Ok(kit) => one(kit, &matrix, machine, options)?,
-                Err(why) => Err(why.clone()),
-            };
-            show(machine, &results, &mut counts, options.json);
-            all.push(json!({ "machine": machine, "results": results.as_ref().ok(), "skipped": results.as_ref().err() }));
+        let try_one = |machine: &Machine| match &kit {
+            Ok(kit) => one(kit, &matrix, machine, options),
+            Err(why) => Ok(Err(why.clone())),
+        };
+        // A short run needs one of the host's CPUs for a machine (`Threads::Single`), a long one all of them.
+        let at_once = if options.quick { machines.len().max(1) } else { 1 };
+        for machines in machines.chunks(at_once) {
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let boot = |machine| scope.spawn(move || try_one(machine));
+                let running: Vec<_> = machines.iter().map(boot).collect();
+                let joined = running.into_iter().map(|thread| thread.join());
+                joined
+                    .map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                    .collect()
+            });
+            for (machine, results) in machines.iter().zip(results) {
+                let results = results?;
+                show(machine, &results, &mut counts, options.json);
+                all.push(json!({ "machine": machine, "results": results.as_ref().ok(), "skipped": results.as_ref().err() }));
+            }
             // After each machine, so that a run that is ended leaves what it measured.
             write(&matrix, options)?;
         }

@@ -18,6 +18,6 @@ mod subject;
 mod world;
 
 pub use scenario::{Kind, Scenario};
-pub use seen::Seen;
+pub use seen::{Seen, packets};
 pub use subject::Subject;
 pub use world::World;

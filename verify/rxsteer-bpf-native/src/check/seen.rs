@@ -23,11 +23,37 @@ pub struct Seen {
     pub bucket_moves: u64,
 }
 
+/// The packets of each run of a comparison: `short` in every test run, ten times as many if `RXSTEER_LIVE=full` is set
+/// (`cargo xtask live --full`).
+#[must_use]
+pub fn packets(short: u64) -> u64 {
+    match std::env::var_os("RXSTEER_LIVE").is_some_and(|how| how == "full") {
+        true => 10 * short,
+        false => short,
+    }
+}
+
 impl Seen {
     /// Packets whose target was chosen by `rule`, a value of `enum steer_rule`.
     #[must_use]
     pub fn by(&self, rule: u32) -> u64 {
         self.by_rule[rule as usize]
+    }
+
+    /// The same counts for each million packets.
+    #[must_use]
+    pub fn of_a_million(&self) -> Seen {
+        let of = |count: u64| count * 1_000_000 / self.packets.max(1);
+        Seen {
+            packets: of(self.packets),
+            by_rule: self.by_rule.map(of),
+            deferred: of(self.deferred),
+            moved: of(self.moved),
+            dropped: of(self.dropped),
+            second_generation: of(self.second_generation),
+            unguarded: of(self.unguarded),
+            bucket_moves: of(self.bucket_moves),
+        }
     }
 
     /// Adds all counts of `other`.
