@@ -10,7 +10,7 @@ use rxsteer_bpf_native::policy::NativePolicy;
 
 /// Runs of one policy, and packets in each.
 const RUNS: u64 = 50;
-const PACKETS: u64 = 10_000;
+const PACKETS: u64 = 20_000;
 
 /// CPU ids: few and close, or far apart.
 const CPUS: [&[u16]; 3] =
