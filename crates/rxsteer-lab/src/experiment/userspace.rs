@@ -10,10 +10,11 @@ use crate::cpu_use::Snapshot;
 use crate::dpdk;
 use crate::error::{LabError, Result};
 use crate::live::{LiveFrames, Pass, Traffic};
-use crate::receiving::{IN_RING, Receiving};
+use crate::receiving::{IN_RING, Receiving, Seen};
 use crate::testbed::{LinkOptions, Testbed};
 use rxsteer_core::{Policy, Slots};
 use rxsteer_io::packet::FanoutBy;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ impl Experiment for Userspace {
             _ => None,
         };
         let with_threads = || {
-            let receive = |seen: &_, end: &_| match name {
+            let receive = |seen: &Arc<Seen>, end: &Arc<AtomicBool>| match name {
                 CPU => of.fanout(FanoutBy::Cpu, seen, end),
                 ROLLOVER => of.fanout(FanoutBy::Rollover, seen, end),
                 CHANNELS => of.channels(seen, end),

@@ -114,9 +114,9 @@ needs! {
     changes_need_a_snapshot_to_bypass_the_guard: UnguardedAfterSnapshot from 0;
     changes_need_all_on_target_to_bypass_the_guard: UnguardedOnTarget from 0;
     changes_need_slots_unset: SlotsUnset from 0;
-    changes_need_slots_of_deleted_rings_unset: DeletedRingsUnset from 0;
-    changes_need_old_slots_unset: OldSlotsUnset from 1000;
-    changes_need_a_long_snapshot: LongSnapshot from 7600;
+    changes_need_slots_of_deleted_rings_unset: DeletedRingsUnset from 100;
+    changes_need_old_slots_unset: OldSlotsUnset from 2600;
+    changes_need_a_long_snapshot: LongSnapshot from 8400;
     changes_need_a_later_frame: LaterFrame from 0;
     changes_need_the_guard_first: GuardFirst from 0;
     changes_need_rings_to_drain: RingsDrain from 0;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_core::Policy;
 use rxsteer_io::packet::FanoutBy;
-use rxsteer_lab::{LinkOptions, LiveFrames, Pass, Receiving, Testbed, Traffic};
+use rxsteer_lab::{DoneByThread, LinkOptions, LiveFrames, Pass, Receiving, Testbed, Traffic};
 use serde_json::{Value, json};
 
 use super::rounds::{Plan, Variant, measure};
@@ -53,7 +54,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
         let fanout = |name, by| Variant {
             name,
             turn: Box::new(move || {
-                let receive = |seen: &_, end: &_| bench.fanout(by, seen, end);
+                let receive = |seen: &Arc<DoneByThread>, end: &Arc<_>| bench.fanout(by, seen, end);
                 Ok(if waits_in_ring {
                     bench.drained(source, receive)?.0
                 } else {
@@ -62,8 +63,9 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
             }),
         };
         let rxsteer = || -> Result<f64> {
-            let receive =
-                |seen: &_, end: &_| bench.rxsteer(&options.policy, "0-1", work, seen, end);
+            let receive = |seen: &Arc<DoneByThread>, end: &Arc<_>| {
+                bench.rxsteer(&options.policy, "0-1", work, seen, end)
+            };
             Ok(if waits_in_ring {
                 bench.drained(source, receive)?.0
             } else {
