@@ -10,8 +10,8 @@
 //!   CPU 0: make, receive, steer, hand over ─► CPU 1: entry ─► route ─► send           a method to CPU 1
 //! ```
 //!
-//! Requests and replies are measured as a whole: the time of all CPUs for one while they are all busy, and how long one takes while they
-//! are idle. Both hosts are on this machine, so it contains the client's work too.
+//! Requests and replies are measured as a whole: the time of all CPUs for one while they are all busy, and how long one takes
+//! under a light load. Both hosts are on this machine, so it contains the client's work too.
 //!
 //! CPUs that share a core or a cache slow each other down. So the times are also measured while the other CPU is busy, and all are
 //! converted to those of a CPU alone.

@@ -232,20 +232,20 @@ pub(super) fn text(
     // While both CPUs are busy, the simulator slows both down, so the time of a CPU alone is the one to give.
     let of_requests = |method| time(cells, times, Cell::Requests(method)).median_ns * speed;
     for method in OF_REQUESTS {
-        let (all, idle) = (of_requests(method), time(cells, times, Cell::Idle(method)).median_ns);
+        let (all, light) = (of_requests(method), time(cells, times, Cell::Light(method)).median_ns);
         let _ = write!(
             sets,
             "\n[cost_set.{}]  # requests and replies\nprotocol = {all:.1}  # {}\nwake_delay = {:.1}  # less that: {}\n{zero}",
             requests_set(method),
             from(Cell::Requests(method)),
-            (idle - all).max(0.0),
-            from(Cell::Idle(method)),
+            (light - all).max(0.0),
+            from(Cell::Light(method)),
         );
     }
     sets.push_str("\n# The simulator has no such latencies: `rxsteer lab validate` scales those of other loads by them.\n");
     for method in OF_REQUESTS {
         let _ = writeln!(sets, "[measured.{}]", requests_set(method));
-        for (key, cell) in [("p99", Cell::Requests(method)), ("idle_p99", Cell::Idle(method))] {
+        for (key, cell) in [("p99", Cell::Requests(method)), ("light_p99", Cell::Light(method))] {
             // Requests have one.
             let Time { what, p99_ns, .. } = time(cells, times, cell);
             let p99 = p99_ns.unwrap_or_default();

@@ -2,7 +2,7 @@
 //!
 //! The simulator's costs are constants, and its threads take their events in order, so its slowest requests are hardly slower than the
 //! median. The 99th percentiles are therefore scaled by what the calibration measured: in a closed loop by measured to simulated p99 of the
-//! calibrated load, in an open loop they have the p99 of requests on idle CPUs where the median has their median. The null model is
+//! calibrated load, in an open loop they have the p99 of requests under a light load where the median has their median. The null model is
 //! scaled in the same way, by the figures without steering.
 
 use super::{Calls, Expected, Frames, LabError, Load, Method, Result, Speeds, requests_set};
@@ -39,8 +39,8 @@ struct Calibrated {
 struct Tails {
     /// In the closed loop.
     p99: f64,
-    /// On idle CPUs.
-    idle_p99: f64,
+    /// Under a light load.
+    light_p99: f64,
 }
 
 impl<'a> Model<'a> {
@@ -123,10 +123,10 @@ impl<'a> Model<'a> {
                 let work = load.work().as_nanos() as f64;
                 let tails = self.tails(Method::None)?;
                 if load.rate > 0 {
-                    let idle = self.costs(&requests_set(Method::None))?;
-                    let us = (idle.protocol + idle.wake_delay + work) / 1e3;
+                    let light = self.costs(&requests_set(Method::None))?;
+                    let us = (light.protocol + light.wake_delay + work) / 1e3;
                     let rate = f64::from(load.rate);
-                    let p99 = (tails.idle_p99 + work) / 1e3;
+                    let p99 = (tails.light_p99 + work) / 1e3;
                     return Ok(Expected { rate, p50: Some(us), p99: Some(p99) });
                 }
                 let cpus = self.base.cpus.len() as f64;
@@ -146,10 +146,10 @@ impl<'a> Model<'a> {
             Load::Forward(load) => self.forward(method, load),
             Load::Requests(load) => {
                 let Some(of) = self.requests(method, load, self.speeds)? else { return Ok(None) };
-                let (idle, tails) = (self.costs(&requests_set(method))?, self.tails(method)?);
-                // In an open loop, with what a reply took longer than its CPU time while the CPUs were idle.
+                let (light, tails) = (self.costs(&requests_set(method))?, self.tails(method)?);
+                // In an open loop, with what a reply took longer than its CPU time under a light load.
                 let (p50, p99) = if load.rate > 0 {
-                    (of.p50 + idle.wake_delay, of.p99 + tails.idle_p99 - idle.protocol)
+                    (of.p50 + light.wake_delay, of.p99 + tails.light_p99 - light.protocol)
                 } else {
                     let as_calibrated = Speeds { forwarding: 1.0, requests: 1.0 };
                     let reference = self.requests(method, &Calls::CALIBRATED, as_calibrated)?;
