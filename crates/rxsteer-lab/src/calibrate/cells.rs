@@ -3,7 +3,7 @@
 use super::scenario::METHODS;
 use crate::cpus::online_cpus;
 use crate::error::Result;
-use crate::experiment::Method;
+use crate::experiment::{METHOD_RULES, Method};
 use crate::forwarding::{End, Forwarding, SENDER};
 use crate::requests::{Answered, Requests};
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub(super) enum Cell {
     Remote(Method),
     /// No steering, through a firewall.
     Rules,
+    /// `rxsteer run rps` to its own CPU, with rules before the policy; the stack drops packets at its entry.
+    Matched,
     /// Requests and replies as fast as both hosts can: the time of all CPUs.
     Requests(Method),
     /// The same under a light load: the median time from request to reply.
@@ -73,7 +75,7 @@ pub(super) fn all() -> Vec<Cell> {
         let of = [Cell::Local, Cell::Dropped, Cell::Handed, Cell::Half, Cell::Remote];
         cells.extend(of.map(|cell| cell(method)));
     }
-    cells.push(Cell::Rules);
+    cells.extend([Cell::Rules, Cell::Matched]);
     for method in OF_REQUESTS {
         cells.extend([Cell::Requests(method), Cell::Light(method)]);
     }
@@ -107,6 +109,9 @@ impl Cell {
                 format!("{}, to another CPU: the CPU that forwards", name(method))
             }
             Cell::Rules => format!("no steering, {RULES} rules of a firewall: forwarded"),
+            Cell::Matched => {
+                format!("rps with {METHOD_RULES} rules, to its own CPU: dropped at the entry")
+            }
             Cell::Requests(method) => {
                 format!("{}, a request and its reply: all CPUs", name(method))
             }
@@ -158,6 +163,12 @@ impl Cell {
             Cell::Dropped(method) => {
                 Forwarding { method, cpus: &[SENDER], end: End::Entry, ..plain }
             }
+            Cell::Matched => Forwarding {
+                method: Method::KernelRuled("rps"),
+                cpus: &[SENDER],
+                end: End::Entry,
+                ..plain
+            },
             Cell::Handed(method) => Forwarding { method, end: End::Entry, ..plain },
             // Enough flows that a hash divides them evenly.
             Cell::Half(method) => {
@@ -178,7 +189,7 @@ impl Cell {
             Cell::Inline { .. } | Cell::Beside | Cell::Local(_) | Cell::Rules => {
                 (second / result.forwarded, share(TARGET))
             }
-            Cell::Ends(_) | Cell::Dropped(_) | Cell::Handed(_) | Cell::Half(_) => {
+            Cell::Ends(_) | Cell::Dropped(_) | Cell::Matched | Cell::Handed(_) | Cell::Half(_) => {
                 (second / result.made, share(TARGET))
             }
             // If the sender is slower, the CPU is not busy all the time. Requests were measured above.

@@ -157,7 +157,9 @@ impl Method {
     pub fn simulated(&self) -> (&'static str, &'static str) {
         match self {
             Method::KernelRps => ("kernel-rps", "rps"),
-            Method::Kernel(policy) | Method::KernelUncounted(policy) => (policy, policy),
+            Method::Kernel(policy)
+            | Method::KernelUncounted(policy)
+            | Method::KernelRuled(policy) => (policy, policy),
             _ => ("none", "none"),
         }
     }

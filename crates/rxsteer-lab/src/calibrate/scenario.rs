@@ -130,6 +130,7 @@ pub(super) fn text(
     let receive = ns(Cell::Ends(End::Entry)).min(inline);
     let route = ns(Cell::Ends(End::Route)).clamp(receive, inline);
     let transmit = inline - route;
+    let rules = (ns(Cell::Matched) - ns(Cell::Dropped(Method::Kernel("rps")))).max(0.0);
     let byte = (long - inline).max(0.0) / f64::from(LONG - INLINE_LENGTH);
     let more = ns(Cell::Inline { flows: MORE, length: INLINE_LENGTH });
     let (flow_miss, cache) = flow_costs(more - inline, many - inline);
@@ -166,6 +167,7 @@ pub(super) fn text(
         ),
         ("transmit", transmit, format!("less the route: {}", with(INLINE_FLOWS, INLINE_LENGTH))),
         ("protocol_byte", byte, format!("a byte's share of: {}", with(INLINE_FLOWS, LONG))),
+        ("rules", rules, format!("less that without rules: {}", from(Cell::Matched))),
         ("flow_miss", flow_miss, format!("what more flows cost: {}", with(MANY, INLINE_LENGTH))),
         ("flow_cache", cache, format!("the same: {}", with(MORE, INLINE_LENGTH))),
     ];

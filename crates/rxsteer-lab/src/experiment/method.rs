@@ -12,6 +12,9 @@ use serde_json::Value;
 /// Entries of the kernel's tables for RFS, as the RFS message proposes for a busy server.
 const RFS_ENTRIES: u32 = 32_768;
 
+/// Rules before the policy of [`Method::KernelRuled`].
+pub(crate) const METHOD_RULES: u32 = 64;
+
 /// A method of steering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(into = "String")]
@@ -30,6 +33,8 @@ pub enum Method {
     Kernel(&'static str),
     /// The same without flow statistics.
     KernelUncounted(&'static str),
+    /// The same with [`METHOD_RULES`] rules before the policy, none of which matches.
+    KernelRuled(&'static str),
     /// `rxsteer live --bridge` with this policy over all CPUs. It routes nothing.
     Userspace(&'static str),
     /// What an experiment sets up by itself.
@@ -48,6 +53,7 @@ impl From<Method> for String {
             Method::ThreadedNapi => "threaded NAPI".to_owned(),
             Method::Kernel(policy) => format!("rxsteer run {policy}"),
             Method::KernelUncounted(policy) => format!("rxsteer run {policy} --no-flow-stats"),
+            Method::KernelRuled(policy) => format!("rxsteer run {policy}, {METHOD_RULES} rules"),
             Method::Userspace(policy) => format!("rxsteer live --bridge {policy}"),
             Method::Own(name) => name.to_owned(),
             Method::OwnAgain(name) => format!("{name}, again"),
@@ -75,7 +81,8 @@ impl Method {
 
     /// Whether it puts an XDP program on the interface.
     pub fn has_program(&self) -> bool {
-        matches!(self, Method::Kernel(_) | Method::KernelUncounted(_) | Method::Userspace(_))
+        use Method::{Kernel, KernelRuled, KernelUncounted, Userspace};
+        matches!(self, Kernel(_) | KernelUncounted(_) | KernelRuled(_) | Userspace(_))
     }
 
     /// How many of the interfaces of a router it is set up on where packets go one way: a bridge has two.
@@ -127,13 +134,22 @@ impl Method {
                     namespace.write_sys(&format!("/sys/class/net/{name}/threaded"), "1")?;
                 }
             }
-            Method::Kernel(policy) => {
-                let words = [interfaces, &["--policy", policy, "--cpus", &list]].concat();
-                applied.steering = Some(Steering::start(namespace, &words)?);
-            }
-            Method::KernelUncounted(policy) => {
-                let more = ["--policy", policy, "--cpus", &list, "--no-flow-stats"];
-                let words = [interfaces, &more].concat();
+            Method::Kernel(policy)
+            | Method::KernelUncounted(policy)
+            | Method::KernelRuled(policy) => {
+                // 192.0.2.0/24 is a network for documents: no packet has an address of it.
+                let rules: Vec<String> = (0..METHOD_RULES)
+                    .map(|rule| format!("udp src 192.0.2.{rule} dst-port 9 -> local"))
+                    .collect();
+                let more: Vec<&str> = match self {
+                    Method::KernelUncounted(_) => vec!["--no-flow-stats"],
+                    Method::KernelRuled(_) => {
+                        rules.iter().flat_map(|rule| ["--rule", rule]).collect()
+                    }
+                    _ => vec![],
+                };
+                let words =
+                    [interfaces, &["--policy", policy, "--cpus", &list], &more[..]].concat();
                 applied.steering = Some(Steering::start(namespace, &words)?);
             }
             Method::Userspace(policy) => {

@@ -27,6 +27,7 @@ pub use crate::cpu_use::CpuUse;
 pub(crate) use crate::cpu_use::Snapshot;
 pub use figures::{Against, Figure};
 pub use machine::Machine;
+pub(crate) use method::METHOD_RULES;
 pub use method::{Applied, Method};
 pub use published::Published;
 pub use run::{Report, Row, Skipped, Verdict, run};
