@@ -92,7 +92,7 @@ pub use process::Process;
 #[cfg(feature = "bpf")]
 pub use programs::{Loaded, is_loaded, loaded};
 #[cfg(feature = "bpf")]
-pub use receiving::{Receiving, Seen as DoneByThread};
+pub use receiving::{Gate, Receiving, Seen as DoneByThread};
 #[cfg(feature = "bpf")]
 pub use recorded::send_recorded;
 pub use rr_load::{RrLoad, RrReport, request_response};

@@ -38,6 +38,34 @@ fn total(seen: &Seen) -> u64 {
     seen.iter().map(|of| of.load(Ordering::Relaxed)).sum()
 }
 
+/// Holds readers back whose sockets are open, until their rings are full.
+#[derive(Debug, Default)]
+pub struct Gate {
+    is_held: AtomicBool,
+    /// Whether a reader waits. It opened all sockets of its method before.
+    is_ready: AtomicBool,
+}
+
+impl Gate {
+    /// Whether a reader has to wait still.
+    fn holds(&self) -> bool {
+        let holds = self.is_held.load(Ordering::Acquire);
+        if holds {
+            self.is_ready.store(true, Ordering::Release);
+        }
+        holds
+    }
+
+    /// Waits until reading may begin; whether it had to.
+    fn wait(&self) -> bool {
+        let had_to = self.holds();
+        while self.holds() {
+            sleep(LOOK);
+        }
+        had_to
+    }
+}
+
 /// What is sent, and what each packet takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiving<'a> {
@@ -47,19 +75,19 @@ pub struct Receiving<'a> {
     pub frames: u64,
     /// What the receiver does for each packet.
     pub work: Duration,
-    /// Whether readers wait still: [`Receiving::drained`] sets it.
-    pub held: &'a AtomicBool,
+    /// Where readers wait: [`Receiving::drained`] holds them.
+    pub gate: &'a Gate,
 }
 
 /// A source that has nothing as long as it is held.
 struct Held<'a> {
     source: PacketSource,
-    held: &'a AtomicBool,
+    gate: &'a Gate,
 }
 
 impl Source for Held<'_> {
     fn fill(&mut self, block: &mut Block) -> Fill {
-        if self.held.load(Ordering::Relaxed) {
+        if self.gate.holds() {
             sleep(LOOK);
             return Fill::More;
         }
@@ -108,17 +136,23 @@ impl Receiving<'_> {
         receive: impl FnOnce(&Arc<Seen>, &Arc<AtomicBool>) -> Result<()> + Send,
     ) -> Result<(f64, [u64; 2])> {
         let (seen, end) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
-        self.held.store(true, Ordering::Relaxed);
+        self.gate.is_ready.store(false, Ordering::Relaxed);
+        self.gate.is_held.store(true, Ordering::Release);
         std::thread::scope(|scope| {
             let receiver = self.testbed.receiver();
             let thread = scope.spawn(|| receiver.inside(|| receive(&seen, &end)));
-            // The ring is there by then.
-            sleep(Duration::from_millis(100));
+            let begun = Instant::now();
+            while !self.gate.is_ready.load(Ordering::Acquire)
+                && !thread.is_finished()
+                && begun.elapsed() < SOON
+            {
+                sleep(LOOK);
+            }
             let sent = source.send(self.testbed.sender(), 0, IN_RING);
             // The block that is being filled is handed over.
             sleep(Duration::from_millis(20));
             let begun = Instant::now();
-            self.held.store(false, Ordering::Relaxed);
+            self.gate.is_held.store(false, Ordering::Release);
             while total(&seen) < IN_RING && begun.elapsed() < SOON {
                 sleep(LOOK);
             }
@@ -181,7 +215,7 @@ impl Receiving<'_> {
             });
             pin(1)?;
             // What waits in the ring is to come out whole.
-            let waits = self.wait_while_held();
+            let waits = self.gate.wait();
             let send = |to: usize, list: Vec<u32>| {
                 // Otherwise a full channel drops, as a backlog does.
                 match waits {
@@ -260,14 +294,14 @@ impl Receiving<'_> {
         let mut config = PipelineConfig::new(policy.clone(), cpus);
         config.rx_cpus = CpuId::new(1).into_iter().collect();
         // What waits in the ring is to come out whole, and the ring has room for all of it.
-        if self.held.load(Ordering::Relaxed) {
+        if self.gate.is_held.load(Ordering::Relaxed) {
             config.on_full = OnFull::Wait;
         }
         let mut options = PacketOptions::default();
         options.stop = end.clone();
         let source = PacketSource::with(&self.testbed.link().far.name, options);
         let source = source.map_err(|why| unreadable(why.to_string()))?;
-        let mut sources = [Held { source, held: self.held }];
+        let mut sources = [Held { source, gate: self.gate }];
         let handler = |cpu: CpuId| {
             let seen = seen.clone();
             move |list: &PacketList<'_>| {
@@ -309,18 +343,9 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Waits until reading may begin; whether it had to.
-    fn wait_while_held(&self) -> bool {
-        let is_held = self.held.load(Ordering::Relaxed);
-        while self.held.load(Ordering::Relaxed) {
-            sleep(LOOK);
-        }
-        is_held
-    }
-
     /// Reads every frame of every block, and works so long for each.
     fn read(&self, mut socket: PacketSocket, seen: &AtomicU64, end: &AtomicBool, work: Duration) {
-        self.wait_while_held();
+        self.gate.wait();
         let mut bytes = 0;
         while !end.load(Ordering::Relaxed) {
             let Some(mut block) = socket.next_block() else {

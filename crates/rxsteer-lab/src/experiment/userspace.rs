@@ -10,7 +10,7 @@ use crate::cpu_use::Snapshot;
 use crate::dpdk;
 use crate::error::{LabError, Result};
 use crate::live::{LiveFrames, Pass, Traffic};
-use crate::receiving::{IN_RING, Receiving, Seen};
+use crate::receiving::{Gate, IN_RING, Receiving, Seen};
 use crate::testbed::{LinkOptions, Testbed};
 use rxsteer_core::{Policy, Slots};
 use rxsteer_io::packet::FanoutBy;
@@ -84,9 +84,9 @@ impl Experiment for Userspace {
         let testbed = Testbed::hosts(LinkOptions::default())?;
         let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
         let frames = if waits(load) { IN_RING } else { FRAMES };
-        let held = AtomicBool::new(false);
+        let gate = Gate::default();
         let work = Duration::from_micros(1);
-        let of = Receiving { testbed: &testbed, frames, work, held: &held };
+        let of = Receiving { testbed: &testbed, frames, work, gate: &gate };
         let traffic = if load.flows == 2 {
             of.two_flows_on_one_thread()?
         } else {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_core::Policy;
 use rxsteer_io::packet::FanoutBy;
-use rxsteer_lab::{DoneByThread, LinkOptions, LiveFrames, Pass, Receiving, Testbed, Traffic};
+use rxsteer_lab::{DoneByThread, Gate, LinkOptions, LiveFrames, Pass, Receiving, Testbed, Traffic};
 use serde_json::{Value, json};
 
 use super::rounds::{Plan, Variant, measure};
@@ -45,8 +45,8 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let testbed = Testbed::hosts(LinkOptions::default())?;
     let _pass = Pass::attach(testbed.receiver(), &testbed.link().far)?;
     let work = Duration::from_nanos(options.work_ns);
-    let held = AtomicBool::new(false);
-    let bench = Receiving { testbed: &testbed, frames: options.plan.frames, work, held: &held };
+    let gate = Gate::default();
+    let bench = Receiving { testbed: &testbed, frames: options.plan.frames, work, gate: &gate };
     let many = Traffic { flows: 1000, length: 64, ..Traffic::default() };
     let two = bench.two_flows_on_one_thread()?;
     let compare = |traffic: &Traffic, waits_in_ring: bool| -> Result<Value> {
