@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 const LIST: u64 = 64;
 /// Frames that wait in a ring before anything is read: it has room for more.
 pub(crate) const IN_RING: u64 = 100_000;
+/// Blocks of a ring in which frames wait. One is handed over every millisecond even if it is not full, so the sender may take half a
+/// second.
+const BLOCKS: u32 = 512;
 /// When frames that have not come by then are lost.
 const SOON: Duration = Duration::from_secs(10);
 /// How often is looked whether reading may begin, or has ended.
@@ -192,14 +195,27 @@ impl Receiving<'_> {
         })
     }
 
-    fn index(&self) -> u32 {
-        self.testbed.link().far.index
+    /// Blocks of each ring: more if frames are to wait there.
+    fn blocks(&self) -> u32 {
+        let waits = self.gate.is_held.load(Ordering::Relaxed);
+        if waits { BLOCKS } else { RingOptions::default().blocks }
+    }
+
+    fn open(&self, fanout: Option<Fanout>) -> Result<PacketSocket> {
+        let mut options = RingOptions::default();
+        options.blocks = self.blocks();
+        options.fanout = fanout;
+        let socket = PacketSocket::open(self.testbed.link().far.index, &options);
+        socket.map_err(|why| LabError::Unreadable {
+            who: "a packet socket".to_owned(),
+            why: why.to_string(),
+        })
     }
 
     /// Threads of which each has a channel of blocks' packets: one more thread, on CPU 1, reads the ring, hashes addresses and
     /// ports, and sends lists of packet lengths. A queue per worker without backlogs, flow tables or order guard.
     pub fn channels(&self, seen: &Seen, end: &AtomicBool) -> Result<()> {
-        let mut socket = open(self.index(), None)?;
+        let mut socket = self.open(None)?;
         std::thread::scope(|scope| {
             let senders = [0, 1].map(|cpu: usize| {
                 let (sender, receiver) = crossbeam_channel::bounded::<Vec<u32>>(64);
@@ -259,7 +275,7 @@ impl Receiving<'_> {
     /// A loop over the blocks of a ring, on CPU 1.
     pub fn bare(&self, seen: &Seen, end: &AtomicBool) -> Result<()> {
         pin(1)?;
-        let socket = open(self.index(), None)?;
+        let socket = self.open(None)?;
         self.read(socket, &seen[0], end, Duration::ZERO);
         Ok(())
     }
@@ -267,7 +283,7 @@ impl Receiving<'_> {
     /// Two such loops that work for each packet, in a fanout group.
     pub fn fanout(&self, by: FanoutBy, seen: &Seen, end: &AtomicBool) -> Result<()> {
         let fanout = Some(Fanout { group: 7, by });
-        let sockets = [open(self.index(), fanout)?, open(self.index(), fanout)?];
+        let sockets = [self.open(fanout)?, self.open(fanout)?];
         std::thread::scope(|scope| {
             for (cpu, (socket, seen)) in sockets.into_iter().zip(seen).enumerate() {
                 scope.spawn(move || {
@@ -299,6 +315,8 @@ impl Receiving<'_> {
         }
         let mut options = PacketOptions::default();
         options.stop = end.clone();
+        let ring = RingOptions::default();
+        options.ring_bytes = u64::from(ring.block_size) * u64::from(self.blocks());
         let source = PacketSource::with(&self.testbed.link().far.name, options);
         let source = source.map_err(|why| unreadable(why.to_string()))?;
         let mut sources = [Held { source, gate: self.gate }];
@@ -392,15 +410,6 @@ impl Receiving<'_> {
         });
         found.ok_or_else(|| LabError::Load { why: "no two flows fall on one thread".to_owned() })?
     }
-}
-
-fn open(index: u32, fanout: Option<Fanout>) -> Result<PacketSocket> {
-    let mut options = RingOptions::default();
-    options.fanout = fanout;
-    PacketSocket::open(index, &options).map_err(|why| LabError::Unreadable {
-        who: "a packet socket".to_owned(),
-        why: why.to_string(),
-    })
 }
 
 fn spend(work: Duration, packets: u64) {

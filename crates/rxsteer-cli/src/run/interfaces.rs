@@ -7,6 +7,7 @@ use super::queue_names;
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
 use rxsteer_status::{EventKind, Happened, RxShown, State};
+use rxsteer_user::core::counters::LiveCounter;
 use rxsteer_xdp::Mode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +40,9 @@ impl Retry {
         Retry { at: now + after, after }
     }
 }
+
+/// Why an interface is not steered that is not there.
+const DELETED: &str = "it was deleted, or went to another network namespace";
 
 /// An interface that is steered, was steered, or was refused.
 pub(crate) struct Steered<D> {
@@ -75,6 +79,17 @@ impl<D> Steered<D> {
 
     fn is_gone(&self) -> bool {
         matches!(self.state, State::Deleted | State::Moved)
+    }
+
+    /// Whether an interface of that name exists now.
+    fn exists(&self) -> bool {
+        self.is_live() || self.state == State::Refused
+    }
+
+    /// Goes on with the counts of an interface that had the same name, and what was said of that is not said again.
+    fn inherit(&mut self, of: &Steered<D>) {
+        Arc::make_mut(&mut self.counts).merge(&of.counts);
+        self.said_partial |= of.said_partial;
     }
 }
 
@@ -114,21 +129,19 @@ impl<P: Datapath> Instance<P> {
         Ok(())
     }
 
-    /// One row for each name: an interface that was made again goes on with the counts of the one that is gone, and what was
-    /// said of that is not said again.
+    /// One row for each name: an interface that was made again, steered or refused, takes the place of the one that is gone.
     fn join_rows(&mut self) {
-        let live = self.interfaces.iter().filter(|known| known.is_live());
-        let live: Vec<String> = live.map(|known| known.name.clone()).collect();
+        let there = self.interfaces.iter().filter(|known| known.exists());
+        let there: Vec<String> = there.map(|known| known.name.clone()).collect();
         let is_over = |known: &mut Steered<P::Device>| {
-            known.is_gone() && known.device.is_none() && live.contains(&known.name)
+            known.is_gone() && known.device.is_none() && there.contains(&known.name)
         };
         let gone: Vec<_> = self.interfaces.extract_if(.., is_over).collect();
         for gone in gone {
             let is_heir =
-                |known: &&mut Steered<P::Device>| known.is_live() && known.name == gone.name;
+                |known: &&mut Steered<P::Device>| known.exists() && known.name == gone.name;
             if let Some(heir) = self.interfaces.iter_mut().find(is_heir) {
-                Arc::make_mut(&mut heir.counts).merge(&gone.counts);
-                heir.said_partial |= gone.said_partial;
+                heir.inherit(&gone);
             }
         }
     }
@@ -248,15 +261,19 @@ impl<P: Datapath> Instance<P> {
                 say.extend(see(&mut self.path, known, links));
                 let link = links.iter().find(|link| link.index == known.index);
                 known.rx_queues = link.map_or(known.rx_queues, self.fixed.rx_queues);
-            } else if known.state == State::Detached
+            } else if matches!(known.state, State::Detached | State::Refused)
                 && !links.iter().any(|link| link.index == known.index)
             {
+                if known.state == State::Refused {
+                    (known.why, known.retry) = (Some(DELETED.to_owned()), None);
+                }
                 known.state = State::Deleted;
             }
         }
         self.look_at_detached();
+        // One that was refused, and no other before it, has nothing to show.
         self.interfaces.retain(|known| {
-            known.state != State::Refused || links.iter().any(|link| link.index == known.index)
+            !known.is_gone() || known.tables > 0 || known.counts.get(LiveCounter::Received) > 0
         });
         self.join_rows();
         self.forget();
@@ -289,10 +306,17 @@ impl<P: Datapath> Instance<P> {
     /// at a time is tried, since the thread that does this also makes the ticks that keep flows moving.
     pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<Happened> {
         let place = self.next_retry(now)?;
+        let index = self.interfaces[place].index;
+        let link = links.iter().find(|link| link.index == index)?;
         let known = self.interfaces.remove(place);
-        let link = links.iter().find(|link| link.index == known.index)?;
         match self.try_to_attach(link, links, now) {
-            Ok(()) => Some(self.steering_from_now(link)),
+            Ok(()) => {
+                let is_it = |row: &&mut Steered<P::Device>| row.index == index && row.is_live();
+                if let Some(row) = self.interfaces.iter_mut().find(is_it) {
+                    row.inherit(&known);
+                }
+                Some(self.steering_from_now(link))
+            }
             Err(why) => {
                 let retry = known.retry.map(|retry| retry.next(now));
                 self.interfaces.insert(place, Steered { why: Some(why), retry, ..known });
@@ -449,9 +473,7 @@ fn see<P: Datapath>(
                 "another process detached its XDP program; restart rxsteer to steer it again",
             ),
             (true, None) => (State::Moved, "it went to another network namespace"),
-            (false, None) => {
-                (State::Deleted, "it was deleted, or went to another network namespace")
-            }
+            (false, None) => (State::Deleted, DELETED),
         };
         // This is also done if another process detached the program, since its number is then free for another
         // interface.

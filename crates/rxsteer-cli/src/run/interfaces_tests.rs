@@ -2,7 +2,6 @@
 
 use super::super::instance::tests::{Mock, instance, link, looked, status, texts};
 use super::*;
-use rxsteer_user::core::counters::LiveCounter;
 
 fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
     instance.interfaces.iter().map(|known| (known.name.as_str(), known.state)).collect()
@@ -81,6 +80,20 @@ fn interface_that_is_made_again_goes_on_in_its_row() {
     assert_eq!(states(&instance), [("v1", State::Deleted), ("v3", State::Steered)]);
     assert_eq!(see(&mut instance, &[link(3, "v1")]), ["v3 is called v1 now"]);
     assert_eq!(rows(&mut instance), [("v1".to_owned(), 3, 7)]);
+    // The next one is refused, is deleted, is refused again, and is then steered: one row all the time.
+    instance.path.refuses = vec![4, 5];
+    for index in [4, 5] {
+        goes(&mut instance, &[]);
+        assert_eq!(states(&instance), [("v1", State::Deleted)]);
+        see(&mut instance, &[link(index, "v1")]);
+        assert_eq!(states(&instance), [("v1", State::Refused)]);
+        assert_eq!(rows(&mut instance), [("v1".to_owned(), index, 7)]);
+    }
+    instance.path.refuses.clear();
+    let later = Instant::now() + Duration::from_secs(9);
+    assert!(instance.retry(&[link(5, "v1")], later).is_some());
+    assert_eq!(states(&instance), [("v1", State::Steered)]);
+    assert_eq!(rows(&mut instance), [("v1".to_owned(), 5, 7)]);
 }
 
 #[test]

@@ -10,13 +10,13 @@ use crate::rr_load::{RrLoad, request_response};
 use crate::testbed::{LinkOptions, Testbed};
 use std::time::Duration;
 
-const P99: Metric = Metric::less("p99", "µs");
+const P90: Metric = Metric::less("p90", "µs");
 const METRICS: &[Metric] = &[
     Metric::more("transactions", "1/s"),
     Metric::less("CPUs busy", "%"),
     Metric::less("p50", "µs"),
-    Metric::less("p90", "µs"),
-    P99,
+    P90,
+    Metric::less("p99", "µs"),
     Metric::less("max", "µs"),
     Metric::less("standard deviation", "µs"),
 ];
@@ -30,8 +30,8 @@ pub(super) enum Rr {
 
 /// The time of a measurement. Many short ones in turn say more than a few long ones, since the machine is not equally fast all the time.
 const TIME: Duration = Duration::from_millis(700);
-/// That of an open loop, whose headline is the 99th percentile: one pause of a CPU, of some milliseconds, must not be a hundredth of
-/// the requests.
+/// That of an open loop, whose headline is a percentile: one pause of a CPU, of some milliseconds, must not be a large part of the
+/// requests.
 const OPEN_LOOP: Duration = Duration::from_millis(2800);
 
 /// Threads of the server of `rpc`, and what each request takes there.
@@ -151,9 +151,10 @@ impl Experiment for Rr {
         (is_second && load.flows != 1).then_some("one connection: sockperf has one here")
     }
 
-    /// In an open loop the schedule fixes the transactions, so methods are compared by a latency.
+    /// In an open loop the schedule fixes the transactions, so methods are compared by a latency. In a virtual machine p99 is that of
+    /// the host's pauses: the interval of the ratio of two series without steering went to 3.6, and their p90 differed by 6 %.
     fn headline(&self, load: &Load) -> Metric {
-        if load.rate > 0 { P99 } else { METRICS[0] }
+        if load.rate > 0 { P90 } else { METRICS[0] }
     }
 
     fn not_measured(&self, scale: Scale) -> Vec<Skipped> {
