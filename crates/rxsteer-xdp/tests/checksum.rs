@@ -14,7 +14,7 @@ const SCTP: u8 = 132;
 
 /// The loaded programs; otherwise prints why they are missing, and returns `None`.
 fn loaded(test: &str) -> Option<KernelPolicy> {
-    libbpf_rs::set_print(None);
+    crate::quiet();
     let sizes = TestSizes {
         cpus: 4,
         rx_cpus: 4,

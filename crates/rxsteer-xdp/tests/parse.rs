@@ -16,7 +16,7 @@ type Object = MaybeUninit<libbpf_rs::OpenObject>;
 
 /// The test program in the kernel; otherwise prints why it is missing, and returns `None`.
 fn load<'o>(test: &str, object: &'o mut Object) -> Option<ParseTestSkel<'o>> {
-    libbpf_rs::set_print(None);
+    crate::quiet();
     let open = ParseTestSkelBuilder::default().open(object).expect("the build made it");
     loaded(&format!("parse::{test}"), open.load())
 }

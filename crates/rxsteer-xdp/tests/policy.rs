@@ -225,7 +225,7 @@ impl Subject for InKernel {
 
 /// What all runs of a policy saw, in a million packets; otherwise prints why there are none, and returns `None`.
 fn run(test: &str, kind: Kind) -> Option<Seen> {
-    libbpf_rs::set_print(None);
+    crate::quiet();
     let mut all = Seen::default();
     for seed in 0..RUNS {
         let mut rng = ChaCha8Rng::seed_from_u64(seed << 8 | kind as u64);

@@ -27,7 +27,7 @@ const DEVICES: u16 = 5;
 const MAP: [u16; 3] = [0, 2, 3];
 
 fn load(test: &str, hash: &SymmetricHash) -> Option<KernelPolicy> {
-    libbpf_rs::set_print(None);
+    crate::quiet();
     let sizes = TestSizes {
         cpus: 4,
         rx_cpus: 4,

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 /// The programs with tables of that size; otherwise prints why they are missing, and returns `None`.
 fn loaded(test: &str, hash: &SymmetricHash, flow_log: u32) -> Option<KernelPolicy> {
-    libbpf_rs::set_print(None);
+    crate::quiet();
     let sizes = TestSizes {
         cpus: 4,
         rx_cpus: 4,

@@ -17,6 +17,7 @@ const MOST_STACK: u32 = 512 - 32;
 
 #[test]
 fn no_program_nears_a_limit_of_the_verifier() {
+    crate::quiet();
     let native = [(false, true), (true, true), (false, false)];
     let native = native.map(|(inner, flow_stats)| (inner, flow_stats, Mode::Native));
     for (inner, flow_stats, mode) in native.into_iter().chain([(true, true, Mode::Generic)]) {

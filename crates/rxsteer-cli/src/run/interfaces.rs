@@ -418,6 +418,7 @@ impl<P: Datapath> Instance<P> {
             remarks: Vec::new(),
             retry: Some(Retry::first(now)),
         });
+        self.join_rows();
         Some(event)
     }
 
