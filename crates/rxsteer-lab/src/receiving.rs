@@ -156,7 +156,7 @@ impl Receiving<'_> {
             sleep(Duration::from_millis(20));
             let begun = Instant::now();
             self.gate.is_held.store(false, Ordering::Release);
-            while total(&seen) < IN_RING && begun.elapsed() < SOON {
+            while total(&seen) < IN_RING && !thread.is_finished() && begun.elapsed() < SOON {
                 sleep(LOOK);
             }
             let took = begun.elapsed();

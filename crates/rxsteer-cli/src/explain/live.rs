@@ -1,7 +1,7 @@
 //! `rxsteer explain FLOW --live`: where a flow is now, according to the instance that steers it.
 
 use super::args::ExplainArgs;
-use crate::run::show;
+use crate::run::show_flow;
 use crate::{Outcome, output};
 use rxsteer_status::client;
 use rxsteer_status::protocol::{Answer, Request};
@@ -19,7 +19,7 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&at)?))?;
     } else {
-        output::print(&show::explained(&at))?;
+        output::print(&show_flow::explained(&at))?;
     }
     Ok(Outcome::Success)
 }

@@ -9,10 +9,10 @@ use super::args::RfsNamespaces;
 use super::change::HostCpus;
 use super::count::Former;
 use super::datapath::Datapath;
-use super::interfaces::Steered;
 use super::queue_names;
 use super::reload::changes;
 use super::rounds::Rounds;
+use super::steered::Steered;
 use rxsteer_host::{Host, Link, Pattern};
 use rxsteer_status::protocol::{Answer, Changed};
 use rxsteer_status::{

@@ -52,10 +52,13 @@ mod reload;
 #[cfg(feature = "xdp")]
 mod rounds;
 pub(crate) mod show;
+pub(crate) mod show_flow;
 mod show_rates;
 #[cfg(all(test, feature = "xdp"))]
 mod show_tests;
 mod show_userspace;
+#[cfg(feature = "xdp")]
+mod steered;
 #[cfg(feature = "xdp")]
 mod summaries;
 #[cfg(feature = "xdp")]

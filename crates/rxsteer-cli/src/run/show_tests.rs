@@ -1,6 +1,6 @@
 //! The output of `status`, `set` and `explain --live` for recorded answers.
 
-use super::show;
+use super::{show, show_flow};
 use insta::assert_snapshot;
 use rxsteer_status::{Delay, Event, EventKind, Rates, Status};
 use rxsteer_user::core::counters::LiveCounter;
@@ -140,7 +140,7 @@ fn snapshots_of_explain_live() {
     let explained = |change: fn(&mut Value)| {
         let mut at = recorded(include_str!("testdata/explained.json"));
         change(&mut at);
-        show::explained(&serde_json::from_value(at).expect("an explanation"))
+        show_flow::explained(&serde_json::from_value(at).expect("an explanation"))
     };
     assert_snapshot!("explain-live", explained(|_| {}));
     let nothing = explained(|at| {

@@ -137,19 +137,18 @@ impl Method {
             Method::Kernel(policy)
             | Method::KernelUncounted(policy)
             | Method::KernelRuled(policy) => {
-                // 192.0.2.0/24 is a network for documents: no packet has an address of it.
-                let rules: Vec<String> = (0..METHOD_RULES)
-                    .map(|rule| format!("udp src 192.0.2.{rule} dst-port 9 -> local"))
-                    .collect();
-                let more: Vec<&str> = match self {
-                    Method::KernelUncounted(_) => vec!["--no-flow-stats"],
-                    Method::KernelRuled(_) => {
-                        rules.iter().flat_map(|rule| ["--rule", rule]).collect()
-                    }
+                let rules: Vec<String> = match self {
+                    // 192.0.2.0/24 is a network for documents: no packet has an address of it.
+                    Method::KernelRuled(_) => (0..METHOD_RULES)
+                        .map(|rule| format!("--rule=udp src 192.0.2.{rule} dst-port 9 -> local"))
+                        .collect(),
                     _ => vec![],
                 };
-                let words =
-                    [interfaces, &["--policy", policy, "--cpus", &list], &more[..]].concat();
+                let mut words = [interfaces, &["--policy", policy, "--cpus", &list]].concat();
+                words.extend(rules.iter().map(String::as_str));
+                if let Method::KernelUncounted(_) = self {
+                    words.push("--no-flow-stats");
+                }
                 applied.steering = Some(Steering::start(namespace, &words)?);
             }
             Method::Userspace(policy) => {

@@ -152,7 +152,7 @@ impl Experiment for Rr {
     }
 
     /// In an open loop the schedule fixes the transactions, so methods are compared by a latency. In a virtual machine p99 is that of
-    /// the host's pauses: the interval of the ratio of two series without steering went to 3.6, and their p90 differed by 6 %.
+    /// the host's pauses.
     fn headline(&self, load: &Load) -> Metric {
         if load.rate > 0 { P90 } else { METRICS[0] }
     }
