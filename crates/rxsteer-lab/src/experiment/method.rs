@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Entries of the kernel's tables for RFS, as the RFS message proposes for a busy server.
 const RFS_ENTRIES: u32 = 32_768;
 
-/// Rules before the policy of [`Method::KernelRuled`].
+/// The number of rules before the policy of [`Method::KernelRuled`].
 pub(crate) const METHOD_RULES: u32 = 64;
 
 /// A method of steering.
@@ -33,7 +33,7 @@ pub enum Method {
     Kernel(&'static str),
     /// The same without flow statistics.
     KernelUncounted(&'static str),
-    /// The same with [`METHOD_RULES`] rules before the policy, none of which matches.
+    /// `rxsteer run` with this policy and rules before it, none of which matches.
     KernelRuled(&'static str),
     /// `rxsteer live --bridge` with this policy over all CPUs. It routes nothing.
     Userspace(&'static str),
