@@ -26,6 +26,8 @@ mod busy;
 #[cfg(feature = "bpf")]
 pub mod calibrate;
 mod cards;
+#[cfg(feature = "bpf")]
+mod channels;
 pub mod clients;
 mod cpu_use;
 mod cpus;

@@ -1,5 +1,6 @@
 //! Two threads that receive the frames of an interface by packet sockets: rxsteer's userspace path beside loops without it.
 
+use crate::channels::{self, Channels, LIST};
 use crate::cpus::pin;
 use crate::error::{LabError, Result};
 use crate::live::{LiveFrames, Traffic};
@@ -20,8 +21,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Packets after which a reader without rxsteer does the work for them.
-const LIST: u64 = 64;
 /// Frames that wait in a ring before anything is read: it has room for more.
 pub(crate) const IN_RING: u64 = 100_000;
 /// Blocks of a ring in which frames wait. One is handed over every millisecond even if it is not full, so the sender may take half a
@@ -59,13 +58,11 @@ impl Gate {
         holds
     }
 
-    /// Waits until reading may begin; whether it had to.
-    fn wait(&self) -> bool {
-        let had_to = self.holds();
+    /// Waits until reading may begin.
+    fn wait(&self) {
         while self.holds() {
             sleep(LOOK);
         }
-        had_to
     }
 }
 
@@ -212,34 +209,19 @@ impl Receiving<'_> {
         })
     }
 
-    /// Threads of which each has a channel of blocks' packets: one more thread, on CPU 1, reads the ring, hashes addresses and
-    /// ports, and sends lists of packet lengths. A queue per worker without backlogs, flow tables or order guard.
+    /// Threads of which each has a channel of lists: one more thread, on CPU 1, reads the ring, and sends each packet to the
+    /// channel of its flow.
     pub fn channels(&self, seen: &Seen, end: &AtomicBool) -> Result<()> {
         let mut socket = self.open(None)?;
         std::thread::scope(|scope| {
-            let senders = [0, 1].map(|cpu: usize| {
-                let (sender, receiver) = crossbeam_channel::bounded::<Vec<u32>>(64);
-                let (work, seen) = (self.work, &seen[cpu]);
-                scope.spawn(move || {
-                    let _ = pin(cpu);
-                    for list in receiver {
-                        spend(work, list.len() as u64);
-                        seen.fetch_add(list.len() as u64, Ordering::Relaxed);
-                    }
-                });
-                sender
-            });
             pin(1)?;
             // What waits in the ring is to come out whole.
-            let waits = self.gate.wait();
-            let send = |to: usize, list: Vec<u32>| {
-                // Otherwise a full channel drops, as a backlog does.
-                match waits {
-                    true => drop(senders[to].send(list)),
-                    false => drop(senders[to].try_send(list)),
-                }
-            };
-            let mut lists = [Vec::new(), Vec::new()];
+            let waits = self.gate.is_held.load(Ordering::Relaxed);
+            let (mut channels, receivers) = Channels::new(seen.len(), waits);
+            for ((cpu, lists), done) in receivers.into_iter().enumerate().zip(seen) {
+                scope.spawn(move || channels::work(cpu, lists, self.work, done));
+            }
+            self.gate.wait();
             while !end.load(Ordering::Relaxed) {
                 let Some(mut block) = socket.next_block() else {
                     let _ = socket.wait(Duration::from_millis(10));
@@ -247,26 +229,13 @@ impl Receiving<'_> {
                 };
                 let memory = block.lent();
                 while let Some(frame) = block.next_frame() {
-                    // Addresses and ports of an IPv4 frame without options or tags, as this load has.
                     let bytes = memory.slice(frame.offset as usize, frame.len as usize);
-                    let key = bytes.get(26..38).unwrap_or_default();
-                    let hash = key.iter().fold(0_u32, |hash, byte| {
-                        (hash.rotate_left(5) ^ u32::from(*byte)).wrapping_mul(0x9E37_79B9)
-                    });
-                    let to = (hash >> 31) as usize;
-                    lists[to].push(frame.wire_len);
-                    if lists[to].len() as u64 == LIST {
-                        send(to, std::mem::take(&mut lists[to]));
-                    }
+                    channels.send(bytes, frame.wire_len);
                     if end.load(Ordering::Relaxed) {
                         break;
                     }
                 }
-                for (to, list) in lists.iter_mut().enumerate() {
-                    if !list.is_empty() {
-                        send(to, std::mem::take(list));
-                    }
-                }
+                channels.flush();
             }
             Ok(())
         })
@@ -346,8 +315,8 @@ impl Receiving<'_> {
         setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20)).map_err(failed)?;
         let wait = nix::sys::time::TimeVal::new(0, 10_000);
         setsockopt(&socket, sockopt::ReceiveTimeout, &wait).map_err(failed)?;
-        let mut headers = MultiHeaders::<()>::preallocate(LIST as usize, None);
-        let mut buffers = vec![[0_u8; 2048]; LIST as usize];
+        let mut headers = MultiHeaders::<()>::preallocate(LIST, None);
+        let mut buffers = vec![[0_u8; 2048]; LIST];
         while !end.load(Ordering::Relaxed) {
             let mut slices: Vec<_> =
                 buffers.iter_mut().map(|buffer| [IoSliceMut::new(&mut buffer[..])]).collect();
@@ -374,7 +343,7 @@ impl Receiving<'_> {
             while let Some(frame) = block.next_frame() {
                 bytes += u64::from(frame.wire_len);
                 waiting += 1;
-                if waiting == LIST {
+                if waiting == LIST as u64 {
                     spend(work, waiting);
                     seen.fetch_add(std::mem::take(&mut waiting), Ordering::Relaxed);
                 }
@@ -412,7 +381,8 @@ impl Receiving<'_> {
     }
 }
 
-fn spend(work: Duration, packets: u64) {
+/// Works so long for each of some packets.
+pub(crate) fn spend(work: Duration, packets: u64) {
     if work.is_zero() {
         return;
     }

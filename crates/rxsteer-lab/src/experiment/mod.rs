@@ -9,6 +9,7 @@
 //!
 //! An experiment checks that its load was what it says. A measurement whose check fails has no figure.
 
+mod cpus;
 mod figures;
 mod flowstats;
 mod forward;
@@ -22,6 +23,7 @@ mod sock_flow_entries;
 mod sparse;
 mod userspace;
 mod verdict;
+mod workers;
 
 pub use crate::cpu_use::CpuUse;
 pub(crate) use crate::cpu_use::Snapshot;
@@ -184,5 +186,7 @@ pub fn list() -> Vec<Box<dyn Experiment>> {
         Box::new(rr::Rr::Queues),
         Box::new(order::Order),
         Box::new(userspace::Userspace),
+        Box::new(cpus::Cpus),
+        Box::new(workers::Workers),
     ]
 }
