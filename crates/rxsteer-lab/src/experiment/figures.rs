@@ -93,6 +93,11 @@ impl Against {
         self.low.ln().abs().max(self.high.ln().abs()).exp()
     }
 
+    /// Whether the whole interval is farther from 1 than `noise`, a ratio above 1.
+    pub(super) fn is_beyond(&self, noise: f64) -> bool {
+        self.low > noise || self.high < 1.0 / noise
+    }
+
     /// Concludes from the corrected probability. A ratio within `noise` of 1, the ratio that two series without steering may have,
     /// is not significant. Without such series there is no verdict.
     pub(super) fn conclude(&mut self, corrected: f64, noise: Option<f64>, more_is_better: bool) {
@@ -143,6 +148,9 @@ mod tests {
         assert_eq!(gain.finding, "not significant");
         gain.conclude(gain.p, None, true);
         assert_eq!(gain.finding, "no verdict");
+        assert!(gain.is_beyond(1.05) && !gain.is_beyond(1.1), "{gain:?}");
+        let loss = against(&pairs.map(|(a, b)| (b, a))).unwrap();
+        assert!(loss.is_beyond(1.05) && !loss.is_beyond(1.1), "{loss:?}");
         assert_eq!(against(&[(0.0, 1.0), (1.0, 1.0)]), None);
     }
 }

@@ -1,13 +1,15 @@
 //! What may be concluded from the figures of a report.
 
-use super::figures::NO_VERDICT;
+use super::figures::{Against, NO_VERDICT};
 use super::{Report, Row, Verdict};
+use rxsteer_sim::compare::Finding;
 
 /// Above this share of steal time (percent of all CPUs) a run has no verdict.
 const MOST_STEAL: f64 = 5.0;
 /// With fewer rounds there is no verdict: the interval of a median covers too little.
 const FEWEST_ROUNDS: usize = 6;
-/// If the interval of the ratio of two series without steering goes beyond this, the load is too noisy for a verdict.
+/// If the interval of the ratio of two series without steering goes beyond this, the load is noisy: only a ratio whose whole interval
+/// is farther from 1 has a verdict.
 const MOST_NOISE: f64 = 1.25;
 
 /// Concludes, and takes back the findings of rows whose figures allow none.
@@ -33,19 +35,42 @@ pub(super) fn conclude(report: &mut Report) -> Verdict {
     loads.dedup();
     let mut judged = 0;
     for load in loads {
-        let of_load = |row: &&mut Row| row.load == load;
-        if let Some(why) = unjudged(report, load) {
-            report.rows.iter_mut().filter(of_load).for_each(take_back);
-            text.push(format!("No verdict on {load}: {why}."));
-            continue;
+        let baseline = String::from(report.baseline);
+        let noise = noise(report, load);
+        let is_judged = |row: &Row| {
+            let against = row.against.as_ref();
+            noise.is_some_and(|noise| {
+                noise <= MOST_NOISE || against.is_some_and(|against| against.is_beyond(noise))
+            })
+        };
+        let others = report.rows.iter_mut().filter(|row| row.load == load && !is_judged(row));
+        others.for_each(take_back);
+        let of_load = |row: &&Row| row.load == load && !row.method.is_again();
+        let is_noisy = noise.is_none_or(|noise| noise > MOST_NOISE);
+        let found = |row: &&Row| row.against.as_ref().is_some_and(|against| is_found(against));
+        if is_noisy {
+            let why = match noise {
+                None => {
+                    format!("there are no two series of {baseline}, so the noise is not known")
+                }
+                Some(noise) => format!(
+                    "two series of {baseline} differ by a factor of up to {noise:.2} (the 95 % interval of their ratio), more than \
+                     {MOST_NOISE}"
+                ),
+            };
+            let any = report.rows.iter().filter(of_load).any(|row| found(&row));
+            let part = if any { " for other methods than those named next" } else { "" };
+            text.push(format!("No verdict on {load}{part}: {why}."));
+            if !any {
+                continue;
+            }
         }
         judged += 1;
         let before = text.len();
-        for row in report.rows.iter().filter(|row| row.load == load && !row.method.is_again()) {
-            let Some(against) = &row.against else { continue };
-            if against.finding == "not significant" {
+        for row in report.rows.iter().filter(of_load) {
+            let Some(against) = row.against.as_ref().filter(|against| is_found(against)) else {
                 continue;
-            }
+            };
             text.push(format!(
                 "{}: {} with {load} is {:.2} times that of {} ({:.2} to {:.2}): {}.",
                 String::from(row.method),
@@ -58,30 +83,99 @@ pub(super) fn conclude(report: &mut Report) -> Verdict {
             ));
         }
         if text.len() == before {
-            let baseline = String::from(report.baseline);
             text.push(format!("No method differs significantly from {baseline} with {load}."));
         }
     }
     Verdict { given: judged > 0, text }
 }
 
-/// Why a load has no verdict, if it has none.
-fn unjudged(report: &Report, load: &str) -> Option<String> {
-    let again = report.rows.iter().find(|row| row.load == load && row.method.is_again());
-    let baseline = String::from(report.baseline);
-    let Some(again) = again.and_then(|row| row.against.as_ref()) else {
-        return Some(format!("there are no two series of {baseline}, so the noise is not known"));
-    };
-    let noise = again.farthest();
-    (noise > MOST_NOISE).then(|| {
-        format!(
-            "two series of {baseline} differ by a factor of up to {noise:.2} (the 95 % interval of their ratio), more than {MOST_NOISE}"
-        )
-    })
+/// The noise of a load: how far apart two series without steering may be, as a ratio. `None` if there are no two.
+fn noise(report: &Report, load: &str) -> Option<f64> {
+    let again = report.rows.iter().find(|row| row.load == load && row.method.is_again())?;
+    again.against.as_ref().map(Against::farthest)
+}
+
+/// Whether it is a difference.
+fn is_found(against: &Against) -> bool {
+    [Finding::Better, Finding::Worse].iter().any(|finding| against.finding == finding.words())
 }
 
 fn take_back(row: &mut Row) {
     if let Some(against) = &mut row.against {
         against.finding = NO_VERDICT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::against;
+    use super::super::{Machine, Method};
+    use super::*;
+
+    fn row(method: Method, pairs: &[(f64, f64)], finding: Finding) -> Row {
+        let against = against(pairs).map(|against| Against { finding: finding.words(), ..against });
+        Row {
+            method,
+            load: "load",
+            headline: "rate",
+            metrics: std::collections::BTreeMap::new(),
+            against,
+            checks: vec![],
+            failures: vec![],
+            cpus: vec![],
+        }
+    }
+
+    fn report(again: &[(f64, f64)]) -> Report {
+        let twice = [(1.0, 2.0), (1.0, 2.1), (1.0, 1.9), (1.0, 2.0), (1.0, 2.05), (1.0, 1.95)];
+        let slightly = twice.map(|(none, with)| (none, with * 0.6));
+        Report {
+            experiment: "test",
+            about: "",
+            source: "",
+            baseline: Method::None,
+            metrics: &[],
+            command: String::new(),
+            quick: false,
+            partial: false,
+            machine: Machine::here(),
+            interfaces: None,
+            rounds: 6,
+            steal_percent: 0.0,
+            rows: vec![
+                row(Method::None, &[], Finding::NotSignificant),
+                row(Method::KernelRps, &twice, Finding::Better),
+                row(Method::KernelRfs, &slightly, Finding::Better),
+                row(Method::Again, again, Finding::NotSignificant),
+            ],
+            published: vec![],
+            verdict: Verdict { given: false, text: vec![] },
+            skipped: vec![],
+        }
+    }
+
+    fn findings(report: &Report) -> Vec<&'static str> {
+        report.rows.iter().flat_map(|row| &row.against).map(|against| against.finding).collect()
+    }
+
+    #[test]
+    fn noisy_load_has_a_verdict_on_what_is_beyond_its_noise() {
+        let mut quiet = report(&[(1.0, 1.01), (1.0, 0.99), (1.0, 1.0)]);
+        let verdict = conclude(&mut quiet);
+        assert_eq!(findings(&quiet), ["better", "better", "not significant"]);
+        assert!(verdict.given && verdict.text.len() == 2, "{verdict:?}");
+
+        // Up to 1.3.
+        let mut noisy = report(&[(1.0, 1.2), (1.0, 1.1), (1.0, 1.15), (1.0, 1.25)]);
+        let verdict = conclude(&mut noisy);
+        assert_eq!(findings(&noisy), ["better", NO_VERDICT, NO_VERDICT]);
+        assert!(verdict.given && verdict.text.len() == 2, "{verdict:?}");
+        assert!(verdict.text[0].contains("for other methods than those named next"), "{verdict:?}");
+
+        // Beyond all ratios.
+        let mut useless = report(&[(1.0, 3.0), (1.0, 0.4), (1.0, 2.0)]);
+        let verdict = conclude(&mut useless);
+        assert_eq!(findings(&useless), [NO_VERDICT; 3]);
+        assert!(!verdict.given && verdict.text.len() == 1, "{verdict:?}");
     }
 }

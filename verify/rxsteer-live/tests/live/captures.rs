@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rxsteer_lab::{LinkOptions, OrderCheck, Steering, Testbed, rxsteer, send_recorded, skipped};
+use rxsteer_lab::{
+    LinkOptions, OrderCheck, Steering, Testbed, rxsteer, send_recorded, skipped, slice,
+};
 use rxsteer_user::Block;
 use rxsteer_user::packet::LinkType;
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};
@@ -96,7 +98,7 @@ fn recorded_frames_go_where_replay_sends_them() {
     arguments.extend(["--socket", &socket]);
     let steering = Steering::start(receiver, &arguments).unwrap();
     let (mut compared, mut different, mut partial) = (0, vec![], 0);
-    for capture in captures {
+    for capture in captures.into_iter().step_by(slice(2, 1)) {
         let frames = frames(&capture);
         if frames.is_empty() {
             continue;
