@@ -172,6 +172,11 @@ impl SteerSettings {
         self.hash.clone().unwrap_or(HashChoice::Symmetric)
     }
 
+    /// Whether the CPU map is that of an option or a file.
+    pub(crate) fn names_cpus(&self) -> bool {
+        self.steering.cpus.is_some()
+    }
+
     /// The CPUs that are meant.
     pub(crate) fn cpus(&self, allowed: Option<CpuSet>) -> anyhow::Result<CpuSet> {
         match &self.steering.cpus {

@@ -102,6 +102,8 @@ pub(crate) struct LiveArgs {
     pub(crate) ring_size: u64,
 
     /// CPUs that the interfaces are received on, in turn; by default those of --cpus
+    ///
+    /// Without --cpus, and with at least four CPUs for each RX queue, the first CPUs receive, and get no other packets.
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 

@@ -49,8 +49,13 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     args.events.refuse_beside_json(args.json)?;
     let way = Way::of(args)?;
     let cpus = steer.cpus(sys::allowed_cpus())?;
-    let rx_cpus: Vec<CpuId> = args.rx_cpus.as_ref().unwrap_or(&cpus).iter().collect();
+    let rx_cpus = args.rx_cpus.as_ref().unwrap_or(&cpus);
     let named = open::interfaces(args, way, rx_cpus.len())?;
+    let rx_cpus = rx_cpus.iter().collect();
+    let (cpus, rx_cpus) = match (&args.rx_cpus, steer.names_cpus()) {
+        (None, false) => apart(cpus, queues_of(&named)),
+        _ => (cpus, rx_cpus),
+    };
     let mut config =
         pipeline_config(args, &named, PipelineConfig::new(steer.policy(), cpus), rx_cpus);
     let hash_seed = steer.apply(&mut config)?;
@@ -196,6 +201,28 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
     }
 }
 
+/// With so many CPUs for each RX queue or more, those that receive get no other packets unless the user names CPUs. A worker beside an
+/// RX thread gets as many packets as any other, and has less time for them: with 16 workers on 16 CPUs, half as many packets were done as
+/// with 15 (docs/results/lab-16/workers.md).
+const CPUS_FOR_APART: usize = 4;
+
+/// The CPUs that packets are spread over, and those that receive, of `all` CPUs.
+fn apart(all: CpuSet, queues: u16) -> (CpuSet, Vec<CpuId>) {
+    let receiving: Vec<CpuId> = all.iter().take(usize::from(queues)).collect();
+    let others = CpuSet::new(all.iter().skip(receiving.len()));
+    match others {
+        Some(others) if all.len() >= CPUS_FOR_APART * usize::from(queues) => (others, receiving),
+        _ => {
+            let receiving = all.iter().collect();
+            (all, receiving)
+        }
+    }
+}
+
+fn queues_of(interfaces: &[Named]) -> u16 {
+    interfaces.last().map_or(0, |last| last.rx_queues.end)
+}
+
 /// `config` as the arguments describe it, but for what it is steered by.
 fn pipeline_config(
     args: &LiveArgs,
@@ -203,7 +230,7 @@ fn pipeline_config(
     mut config: PipelineConfig,
     rx_cpus: Vec<CpuId>,
 ) -> PipelineConfig {
-    let queues = interfaces.last().map_or(0, |last| last.rx_queues.end);
+    let queues = queues_of(interfaces);
     config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(queues)).collect();
     config.rx_queues = queues;
     let devices = (0..).zip(interfaces);
@@ -291,5 +318,24 @@ fn note_kernel_drops(run: &Run, ring_size: u64) {
              than they were received, or a worker held them for long. Raise --ring-size, name more --cpus, give \
              receiving a CPU of its own (--rx-cpus), or use --copy if handlers keep packets."
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_that_receive_are_apart_where_there_are_enough() {
+        let of = |count, queues| {
+            let (cpus, receiving) = apart(CpuSet::first(count).unwrap(), queues);
+            let receiving: Vec<u16> = receiving.iter().map(|cpu| cpu.get()).collect();
+            (cpus.to_string(), receiving)
+        };
+        assert_eq!(of(1, 1), ("0".to_owned(), vec![0]));
+        assert_eq!(of(3, 1), ("0-2".to_owned(), vec![0, 1, 2]));
+        assert_eq!(of(4, 1), ("1-3".to_owned(), vec![0]));
+        assert_eq!(of(16, 2), ("2-15".to_owned(), vec![0, 1]));
+        assert_eq!(of(7, 2), ("0-6".to_owned(), vec![0, 1, 2, 3, 4, 5, 6]));
     }
 }
