@@ -91,6 +91,7 @@ fn main() -> ExitCode {
     // only fails for a signal that there isn't.
     let _ = too_large.thread_block();
     let cli = help::parse().unwrap_or_else(|error| refuse(error));
+    output::lines::fit_to_terminal();
     let result = match cli.command {
         Command::Replay(args) => replay::command(&args),
         Command::Flows(args) => flows::command(&args),

@@ -1,5 +1,11 @@
 //! Figures as people read them, the same in every view.
 
+/// `1 CPU`, `2 CPUs`.
+#[must_use]
+pub fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// 1234567 as 1 234 567.
 #[must_use]
 pub fn grouped(number: u64) -> String {

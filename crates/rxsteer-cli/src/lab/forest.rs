@@ -3,7 +3,7 @@
 //! It is narrow, so that it can be read on a telephone without scaling.
 
 use super::tables;
-use crate::sim::report::chart::{GREY, INK, fitting, text};
+use rxsteer_report::chart::{GREY, INK, fitting, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use rxsteer_lab::experiment::{Against, Report, Row};

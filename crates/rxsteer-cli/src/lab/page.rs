@@ -2,7 +2,7 @@
 
 use super::forest;
 use super::tables::{self, ABOUT_PUBLISHED, Table};
-use crate::sim::report::html::{self, escaped, styled};
+use rxsteer_report::html::{self, escaped, styled};
 use rxsteer_lab::experiment::Report;
 use std::fmt::Write;
 

@@ -1,8 +1,9 @@
 //! What the user sees.
 
 pub(crate) mod json;
-pub(crate) mod lines;
 pub(crate) mod table;
+
+pub(crate) use rxsteer_report::lines;
 
 use anyhow::Context;
 use rxsteer_user::printable;

@@ -1,6 +1,7 @@
 //! The report a person reads.
 
 use super::lines::field;
+pub(crate) use rxsteer_report::table::{duration, new, steered_by};
 use crate::finished::Run;
 use crate::out;
 use crate::work::at_home;
@@ -38,19 +39,6 @@ const COLUMNS: [(&str, &str); 7] = [
     ("wake-ups", CpuCounter::Kicks.help()),
     ("mean list", "Packets handed over at once, on average; longer lists cost less per packet."),
 ];
-
-/// A table whose columns are right-aligned but for those named.
-pub(crate) fn new(header: &[&str], left: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(header.to_vec());
-    for (index, column) in table.column_iter_mut().enumerate() {
-        let alignment =
-            if left.contains(&index) { CellAlignment::Left } else { CellAlignment::Right };
-        column.set_cell_alignment(alignment);
-    }
-    table
-}
 
 /// CPUs that got nothing are shown up to this many rows, then summed up.
 const MOST_ROWS: usize = 16;
@@ -222,34 +210,6 @@ fn flow_records(recorded: &Recorded) -> String {
     text
 }
 
-/// How many packets went by which mechanism, where `shown` has a number; nothing where the hash or the receiving CPU was all
-/// there was.
-pub(crate) fn steered_by(shown: impl Fn(SteerCounter) -> Option<String>) -> String {
-    let by = [
-        (SteerCounter::Rfs, "to where their application runs"),
-        (SteerCounter::InSlots, "by sparse slot"),
-        (SteerCounter::Matched, "by a rule before the policy"),
-        (SteerCounter::Bound, "by the binding of their RX queue"),
-        (SteerCounter::Hashed, "by hash"),
-        (SteerCounter::Local, "left on the CPU that received them"),
-    ];
-    let deferred = shown(SteerCounter::Deferred);
-    let is_plain = |counter| matches!(counter, SteerCounter::Hashed | SteerCounter::Local);
-    let is_used =
-        |(counter, _): &(SteerCounter, _)| !is_plain(*counter) && shown(*counter).is_some();
-    if deferred.is_none() && !by.iter().any(is_used) {
-        return String::new();
-    }
-    let by =
-        by.into_iter().filter_map(|(counter, what)| Some(format!("{} {what}", shown(counter)?)));
-    let mut text = by.collect::<Vec<String>>().join(", ");
-    // These have a target, too, and go there later.
-    if let Some(deferred) = deferred {
-        let _ = write!(text, "; {deferred} of them deferred behind earlier packets of their flow");
-    }
-    text
-}
-
 /// What steered the packets of a report.
 fn mechanisms(counts: &SteerCounts) -> String {
     steered_by(|counter| Some(counts.get(counter)).filter(|count| *count > 0).map(grouped))
@@ -364,11 +324,6 @@ pub(crate) fn unsteered<H>(report: &Report<H>) -> String {
         let _ = write!(text, " ({})", reasons.join(", "));
     }
     text
-}
-
-/// A duration in the unit that suits it.
-pub(crate) fn duration(duration: Duration) -> String {
-    nanoseconds(duration.as_nanos() as u64)
 }
 
 #[cfg(test)]

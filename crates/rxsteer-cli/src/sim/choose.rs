@@ -128,8 +128,3 @@ pub(crate) fn settings(args: &SimArgs) -> Vec<String> {
     }
     settings
 }
-
-/// The name of a scenario without folder and extension.
-pub(crate) fn short(name: &str) -> &str {
-    Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
-}

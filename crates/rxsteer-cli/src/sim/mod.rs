@@ -1,33 +1,24 @@
 //! `rxsteer sim`: what a policy would do on a simulated machine.
 //!
-//! [`choose`] finds the scenario, and [`results`] holds the results. Tables, JSON, CSV and the page with plots are made
-//! from those, each in its own file.
+//! [`choose`] finds the scenario. What is shown of the results is in the crate `rxsteer-report`.
 
-mod advice;
 pub(crate) mod args;
 mod choose;
-mod compared;
-mod csv;
-mod figure;
 mod from;
-mod json;
 mod policies;
 mod published;
-pub(crate) mod report;
-mod results;
-mod sensitivity;
-mod table;
 mod whole_file;
 
 use crate::Outcome;
 use crate::input::{refuse_input, stop_on_interrupt};
 use crate::output;
 use crate::progress;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use args::SimArgs;
 use choose::Chosen;
 use policies::Policies;
-use results::{Cell, Results, Varied};
+use rxsteer_report::sim::results::{Cell, Ending, Recording, Results, Varied};
+use rxsteer_report::sim::{compared, csv, json, page, sensitivity, table};
 use rxsteer_sim::Scenario;
 use rxsteer_sim::compare::compare;
 use rxsteer_sim::renumber::backwards;
@@ -35,6 +26,7 @@ use rxsteer_sim::scenario::EventKind;
 use rxsteer_sim::seeds::{Plan, run_cells};
 use rxsteer_sim::sensitivity::{changes, variants};
 use rxsteer_user::core::Policy;
+use rxsteer_user::shown;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -51,14 +43,14 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     }
     let scenario = args.scenario.iter().map(Path::new);
     let read: Vec<&Path> = scenario.chain(args.from.from.iter().map(PathBuf::as_path)).collect();
-    let page = args.report.as_deref().map(report::page_in);
-    for (path, option) in [(args.csv.as_ref(), "--csv"), (page.as_ref(), "--report")] {
+    let index = args.report.as_deref().map(page_in);
+    for (path, option) in [(args.csv.as_ref(), "--csv"), (index.as_ref(), "--report")] {
         path.map_or(Ok(()), |path| refuse_input(path, option, &read))?;
     }
     let chosen = choose::choose(args)?;
     let cells = cells(args, &chosen)?;
-    let csv = args.csv.as_deref().map(|path| WholeFile::beside(path, "--csv")).transpose()?;
-    let page = args.report.as_deref().map(report::place).transpose()?;
+    let rows = args.csv.as_deref().map(|path| WholeFile::beside(path, "--csv")).transpose()?;
+    let index = args.report.as_deref().map(place).transpose()?;
     let stop = stop_on_interrupt(&[])?;
     if args.sensitivity && chosen.assumed.is_empty() {
         output::note(
@@ -80,16 +72,37 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     } else {
         text(&results)
     })?;
-    if let Some(file) = csv {
-        file.finish(&self::csv::all(&results)?)?;
+    if let Some(file) = rows {
+        file.finish(&csv::all(&results)?)?;
     }
-    if let Some(page) = page {
-        page.finish(report::page(&results)?.as_bytes())?;
+    if let Some(file) = index {
+        file.finish(page::page(&results)?.as_bytes())?;
     }
     for note in results.notes() {
         output::note(&format!("rxsteer: {note}"));
     }
-    Ok(results.outcome())
+    Ok(outcome(&results))
+}
+
+fn outcome(results: &Results) -> Outcome {
+    match results.ending() {
+        Ending::Sound => Outcome::Success,
+        Ending::Interrupted => Outcome::Interrupted,
+        Ending::Findings => Outcome::Findings,
+    }
+}
+
+/// The future page, in a folder that is created if it does not exist.
+fn place(dir: &Path) -> anyhow::Result<WholeFile> {
+    std::fs::create_dir_all(dir).map_err(|error| {
+        anyhow!("can't make the folder {}: {error}; name another place by --report", shown(dir))
+    })?;
+    WholeFile::beside(&page_in(dir), "--report")
+}
+
+/// The page's file.
+fn page_in(dir: &Path) -> PathBuf {
+    dir.join("index.html")
 }
 
 fn text(results: &Results) -> String {
@@ -172,7 +185,9 @@ fn run(
         settings: choose::settings(args),
         name: chosen.name,
         text: chosen.text,
-        from: chosen.from,
+        from: chosen
+            .from
+            .map(|from| Recording { about: from.json(), issues: from.issues }),
         first_seed: args.seed,
         seeds,
         faults: args.faults,
@@ -216,5 +231,7 @@ fn results(line: &[&str]) -> Results {
     run(&args, chosen, cells, &AtomicBool::new(false)).expect("runs")
 }
 
+#[cfg(test)]
+mod page_tests;
 #[cfg(test)]
 mod tests;

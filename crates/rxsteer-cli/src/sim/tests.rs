@@ -1,8 +1,9 @@
 //! What is derived from results: outcomes, advice, JSON and CSV.
 
-use super::results::Results;
-use super::{advice, csv, json, results};
+use super::{outcome, results};
 use crate::Outcome;
+use rxsteer_report::sim::results::Results;
+use rxsteer_report::sim::{advice, compared as side_by_side, csv, json, sensitivity, table};
 use rxsteer_sim::compare::{Allowed, Difference, Paired};
 use rxsteer_sim::metric::{METRICS, Metric, Subject};
 use rxsteer_sim::scenario::Interrupts;
@@ -16,20 +17,20 @@ fn compared() -> Results {
 #[test]
 fn what_went_wrong_decides_the_outcome() {
     let mut results = results(&["router-one-queue", "--seconds", "0.001"]);
-    assert_eq!((results.outcome(), results.notes().len()), (Outcome::Success, 0));
+    assert_eq!((outcome(&results), results.notes().len()), (Outcome::Success, 0));
     results.interrupted = true;
-    assert_eq!(results.outcome(), Outcome::Interrupted);
+    assert_eq!(outcome(&results), Outcome::Interrupted);
     results.cells[0].runs[0].reordered = 3;
-    assert_eq!(results.outcome(), Outcome::Findings);
+    assert_eq!(outcome(&results), Outcome::Findings);
     assert!(
         results.notes()[0].starts_with("3 packets were processed out of order under rps (seed 1)")
     );
     // If interrupts are spread, order cannot be kept.
     let cpus = results.scenario().steering.cpus.clone();
     results.cells[0].scenario.nics[0].interrupts = Interrupts::Spread(cpus);
-    assert_eq!(results.outcome(), Outcome::Interrupted);
+    assert_eq!(outcome(&results), Outcome::Interrupted);
     results.cells[0].runs[0].account.processed += 1;
-    assert_eq!(results.outcome(), Outcome::Findings);
+    assert_eq!(outcome(&results), Outcome::Findings);
     assert!(results.notes()[0].contains("do not add up"), "{:?}", results.notes());
 }
 
@@ -173,7 +174,7 @@ fn sensitivity_varies_what_was_not_measured() {
     assert!(change("protocol", 1200.0, "cpu_per_packet_ns").is_some_and(|by| by > 0.1));
     // No thread runs here.
     assert_eq!(change("thread_wake", 1600.0, "cpu_per_packet_ns"), Some(0.0));
-    let text = super::sensitivity::all(&results);
+    let text = sensitivity::all(&results);
     assert!(text.contains("protocol") && text.contains("By less: "), "{text}");
     assert_eq!(json::all(&compared())["sensitivity"], serde_json::Value::Null);
 }
@@ -199,7 +200,7 @@ fn rules_are_shown_with_what_they_matched() {
         let unmatched = cell["runs"][run]["run"]["unmatched"].as_f64();
         assert!(unmatched > Some(runs[run]), "{unmatched:?}, {runs:?}");
     }
-    let text = super::table::one(&with);
+    let text = table::one(&with);
     for part in [" rule ", " src-port 1024-1030 → 1 ", " no rule ", " by a rule before the policy"]
     {
         assert!(text.contains(part), "{part} in\n{text}");
@@ -209,11 +210,11 @@ fn rules_are_shown_with_what_they_matched() {
     let of_without = &json::all(&without)["cells"][0];
     assert_eq!(of_without["runs"][0]["rules"], serde_json::json!([]));
     assert!(of_without["runs"][0]["run"].get("unmatched").is_none(), "{of_without}");
-    assert!(!super::table::one(&without).contains("no rule"));
+    assert!(!table::one(&without).contains("no rule"));
     assert_eq!((costs(&with), costs(&without)), (true, false));
 
     let several = results(&[&line[..], &set, &["--compare", "none,rps"]].concat());
-    let row = super::compared::figures(&several).pop().unwrap_or_default();
+    let row = side_by_side::figures(&several).pop().unwrap_or_default();
     assert_eq!((row[0].as_str(), row.len()), ("rule src-port 1024-1030 → 1", 3));
     assert!(row.iter().all(|figure| figure != "-"), "{row:?}");
 }

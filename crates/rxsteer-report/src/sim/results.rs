@@ -1,7 +1,5 @@
 //! The settings and results of all runs; everything that is printed or written is made from these.
 
-use super::from::FromFiles;
-use crate::Outcome;
 use rxsteer_sim::compare::Difference;
 use rxsteer_sim::costs::Cost;
 use rxsteer_sim::metric::{Metric, Subject};
@@ -9,63 +7,91 @@ use rxsteer_sim::scenario::Interrupts;
 use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::{Summary, summarize};
 use rxsteer_sim::{RunResult, Scenario};
-use rxsteer_user::core::PacketRule;
+use rxsteer_core::PacketRule;
+use serde_json::Value;
+use std::path::Path;
 
 /// One column: a policy, and the results of its seeds.
-pub(crate) struct Cell {
+pub struct Cell {
     /// The policy in the syntax of `--policy`.
-    pub(crate) label: String,
+    pub label: String,
     /// The scenario without faults, which differ by seed.
-    pub(crate) scenario: Scenario,
+    pub scenario: Scenario,
     /// The results in the order of seeds.
-    pub(crate) runs: Vec<RunResult>,
+    pub runs: Vec<RunResult>,
+}
+
+/// What was recorded, and is the traffic of a scenario.
+#[derive(Debug)]
+pub struct Recording {
+    /// What was read, as a JSON object.
+    pub about: Value,
+    /// Damaged files, of which the part before the damage was used.
+    pub issues: Vec<String>,
+}
+
+/// How runs ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All runs are whole, and order and conservation held.
+    Sound,
+    /// They were interrupted.
+    Interrupted,
+    /// Something is wrong: [`Results::notes`] has what.
+    Findings,
 }
 
 /// All results.
-pub(crate) struct Results {
+pub struct Results {
     /// The scenario's name.
-    pub(crate) name: String,
+    pub name: String,
     /// The scenario's text.
-    pub(crate) text: String,
+    pub text: String,
     /// The recording, if one was sent.
-    pub(crate) from: Option<FromFiles>,
+    pub from: Option<Recording>,
     /// The options that changed the scenario.
-    pub(crate) settings: Vec<String>,
-    pub(crate) first_seed: u64,
+    pub settings: Vec<String>,
+    /// The first seed; the others follow it.
+    pub first_seed: u64,
     /// The number of seeds that were requested.
-    pub(crate) seeds: u32,
-    pub(crate) faults: u32,
+    pub seeds: u32,
+    /// The number of random faults in each run.
+    pub faults: u32,
     /// There is at least one cell.
-    pub(crate) cells: Vec<Cell>,
+    pub cells: Vec<Cell>,
     /// Differences from the first cell; empty unless there are several cells.
-    pub(crate) differences: Vec<Difference>,
+    pub differences: Vec<Difference>,
     /// The costs that were not measured, as far as is known: not those that a user set.
-    pub(crate) assumed: Vec<&'static Cost>,
+    pub assumed: Vec<&'static Cost>,
     /// The first cell with one cost changed at a time, by `--sensitivity`.
-    pub(crate) varied: Vec<Varied>,
-    pub(crate) interrupted: bool,
+    pub varied: Vec<Varied>,
+    /// Whether the runs were interrupted.
+    pub interrupted: bool,
 }
 
 /// The first cell's runs with one cost changed.
-pub(crate) struct Varied {
-    pub(crate) cost: &'static Cost,
-    pub(crate) value: f64,
-    pub(crate) changes: Vec<Change>,
+pub struct Varied {
+    /// The cost.
+    pub cost: &'static Cost,
+    /// Its value.
+    pub value: f64,
+    /// How figures changed with it.
+    pub changes: Vec<Change>,
 }
 
 impl Cell {
     /// The values of a figure for each seed that has it.
-    pub(crate) fn values(&self, metric: &Metric, of: Subject) -> Vec<f64> {
+    pub fn values(&self, metric: &Metric, of: Subject) -> Vec<f64> {
         self.runs.iter().filter_map(|run| metric.value(&self.scenario, run, of)).collect()
     }
 
     /// A figure over all seeds.
-    pub(crate) fn summary(&self, metric: &Metric, of: Subject) -> Option<Summary> {
+    pub fn summary(&self, metric: &Metric, of: Subject) -> Option<Summary> {
         summarize(&self.values(metric, of))
     }
 
     /// The packets that `rule` matched, over the seeds that have it: those of faults differ by seed.
-    pub(crate) fn matched(&self, rule: &PacketRule) -> Option<Summary> {
+    pub fn matched(&self, rule: &PacketRule) -> Option<Summary> {
         let of_run = |run: &RunResult| {
             let found = run.rules.iter().find(|(of, _)| of == rule);
             found.map(|(_, packets)| *packets as f64)
@@ -74,24 +100,24 @@ impl Cell {
     }
 
     /// The mean of the metric with this name; 0 if there is none.
-    pub(crate) fn mean(&self, name: &str, of: Subject) -> f64 {
+    pub fn mean(&self, name: &str, of: Subject) -> f64 {
         let metric = Metric::named(name);
         metric.and_then(|metric| self.summary(metric, of)).map_or(0.0, |results| results.mean)
     }
 
     /// The number of runs that were measured completely.
-    pub(crate) fn done(&self) -> usize {
+    pub fn done(&self) -> usize {
         let whole_ns = self.scenario.measured_ns();
         self.runs.iter().filter(|run| run.measured_ns == whole_ns).count()
     }
 
     /// Packets that arrived out of order, in all seeds.
-    pub(crate) fn reordered(&self) -> u64 {
+    pub fn reordered(&self) -> u64 {
         self.runs.iter().map(|run| run.reordered).sum()
     }
 
     /// Whether every flow kept its order.
-    pub(crate) fn order_holds(&self) -> bool {
+    pub fn order_holds(&self) -> bool {
         self.reordered() == 0
     }
 
@@ -114,18 +140,18 @@ impl Cell {
     }
 
     /// Whether the interrupts of a NIC go to several CPUs in turn.
-    pub(crate) fn is_spread(&self) -> bool {
+    pub fn is_spread(&self) -> bool {
         self.scenario.nics.iter().any(|nic| matches!(nic.interrupts, Interrupts::Spread(_)))
     }
 
     /// The seeds in which the packet counts do not add up.
-    pub(crate) fn lost_count(&self) -> Vec<u64> {
+    pub fn lost_count(&self) -> Vec<u64> {
         self.runs.iter().filter(|run| !run.account.adds_up()).map(|run| run.seed).collect()
     }
 }
 
 /// All rules before the policy that held in a run, in the order in which they came.
-pub(crate) fn rules(cells: &[Cell]) -> Vec<&PacketRule> {
+pub fn rules(cells: &[Cell]) -> Vec<&PacketRule> {
     let mut rules: Vec<&PacketRule> = Vec::new();
     for (rule, _) in cells.iter().flat_map(|cell| &cell.runs).flat_map(|run| &run.rules) {
         if !rules.contains(&rule) {
@@ -137,24 +163,30 @@ pub(crate) fn rules(cells: &[Cell]) -> Vec<&PacketRule> {
 
 impl Results {
     /// The simulated scenario; the cells differ only in their policy.
-    pub(crate) fn scenario(&self) -> &Scenario {
+    pub fn scenario(&self) -> &Scenario {
         &self.cells[0].scenario
     }
 
     /// Whether no run was finished, so that the cells contain unfinished runs.
-    pub(crate) fn is_unfinished(&self) -> bool {
+    pub fn is_unfinished(&self) -> bool {
         self.interrupted && self.cells.iter().all(|cell| cell.done() == 0)
     }
 
-    /// The outcome: whether order and conservation held everywhere.
-    pub(crate) fn outcome(&self) -> Outcome {
+    /// The scenario's name without folder and extension.
+    pub fn short_name(&self) -> &str {
+        let stem = Path::new(&self.name).file_stem();
+        stem.and_then(|stem| stem.to_str()).unwrap_or(&self.name)
+    }
+
+    /// Whether order and conservation held everywhere.
+    pub fn ending(&self) -> Ending {
         let held = |cell: &Cell| !cell.breaks_order() && cell.lost_count().is_empty();
         if !self.cells.iter().all(held) || !self.issues().is_empty() {
-            Outcome::Findings
+            Ending::Findings
         } else if self.interrupted {
-            Outcome::Interrupted
+            Ending::Interrupted
         } else {
-            Outcome::Success
+            Ending::Sound
         }
     }
 
@@ -164,7 +196,7 @@ impl Results {
     }
 
     /// Messages about problems, for standard error.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         let mut notes = self.issues().to_vec();
         for cell in &self.cells {
             let label = &cell.label;

@@ -3,8 +3,8 @@
 use super::advice;
 use super::figure;
 use super::results::{Results, Varied};
-use crate::output::lines::{fitted, paragraphs};
-use crate::output::table;
+use crate::lines::{fitted, paragraphs};
+use crate::table;
 use rxsteer_sim::compare::WORTH;
 use rxsteer_sim::metric::{Metric, Subject};
 use rxsteer_sim::sensitivity::Change;
@@ -13,7 +13,7 @@ use rxsteer_sim::sensitivity::Change;
 const MOST_TRAFFICS: usize = 3;
 
 /// The table, and the costs that the main figure depends on.
-pub(crate) fn all(results: &Results) -> String {
+pub fn all(results: &Results) -> String {
     let columns = columns(results);
     let names = columns.iter().map(|(metric, of)| figure::name(results.scenario(), metric, *of));
     let names: Vec<String> = names.collect();

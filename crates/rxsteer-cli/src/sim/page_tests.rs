@@ -1,7 +1,7 @@
-//! The contents of the page.
+//! The contents of the page of `--report`.
 
-use super::page;
-use crate::sim::results;
+use super::results;
+use rxsteer_report::sim::page::page;
 
 fn count(text: &str, part: &str) -> usize {
     text.matches(part).count()

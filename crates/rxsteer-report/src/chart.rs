@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// Width of a plot, in pixels.
-pub(super) const WIDTH: u32 = 920;
+pub(crate) const WIDTH: u32 = 920;
 
 /// Colours that people with any colour vision can distinguish (Okabe and Ito), on white.
 const COLOURS: [RGBColor; 7] = [
@@ -19,8 +19,10 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(90, 90, 90),
 ];
 
-pub(crate) const INK: RGBColor = RGBColor(27, 31, 36);
-pub(crate) const GREY: RGBColor = RGBColor(87, 96, 106);
+/// The colour of text.
+pub const INK: RGBColor = RGBColor(27, 31, 36);
+/// The colour of axes and of less important text.
+pub const GREY: RGBColor = RGBColor(87, 96, 106);
 const LINES: RGBColor = RGBColor(225, 229, 233);
 
 /// The colour with this index; after the last colour, they repeat.
@@ -29,14 +31,14 @@ pub(crate) fn colour(index: usize) -> RGBColor {
 }
 
 /// The drawing area of a plot.
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 /// A plot of categories (from 0, each of width 1) against a linear axis.
-pub(super) type Chart<'a, 'b> =
+pub(crate) type Chart<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws an SVG of this height.
-pub(super) fn svg(
+pub(crate) fn svg(
     height: u32,
     draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<String> {
@@ -51,17 +53,17 @@ pub(super) fn svg(
 }
 
 /// Text of a size in pixels.
-pub(crate) fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
+pub fn text(size: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&colour)
 }
 
 /// Text that is centred at its position.
-pub(super) fn centred(size: i32, colour: RGBColor) -> TextStyle<'static> {
+pub(crate) fn centred(size: i32, colour: RGBColor) -> TextStyle<'static> {
     text(size, colour).pos(Pos::new(HPos::Center, VPos::Top))
 }
 
 /// Axes for `categories` against `range`, the latter in `unit`.
-pub(super) fn axes<'a, 'b>(
+pub(crate) fn axes<'a, 'b>(
     area: &'a Area<'b>,
     categories: usize,
     range: std::ops::Range<f64>,
@@ -78,7 +80,7 @@ pub(super) fn axes<'a, 'b>(
 }
 
 /// Horizontal lines with their values; [`name_categories`] names the categories.
-pub(super) fn mesh<Y>(
+pub(crate) fn mesh<Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     unit: &str,
     tick: &dyn Fn(&f64) -> String,
@@ -103,7 +105,7 @@ where
 }
 
 /// Writes names under the categories; if there are many, only at regular distances.
-pub(super) fn name_categories<Y: Ranged<ValueType = f64>>(
+pub(crate) fn name_categories<Y: Ranged<ValueType = f64>>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     bottom: f64,
     names: &[String],
@@ -121,7 +123,7 @@ pub(super) fn name_categories<Y: Ranged<ValueType = f64>>(
 }
 
 /// A vertical bar from `low` to `high` with short ends: an interval.
-pub(super) fn interval<Y: Ranged<ValueType = f64>>(
+pub(crate) fn interval<Y: Ranged<ValueType = f64>>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<RangedCoordf64, Y>>,
     x: f64,
     (low, high): (f64, f64),
@@ -138,7 +140,7 @@ pub(super) fn interval<Y: Ranged<ValueType = f64>>(
 }
 
 /// A legend: names beside squares of their colours, with the position of each, in rows as wide as a plot.
-pub(super) struct Legend {
+pub(crate) struct Legend {
     entries: Vec<(String, RGBColor, (i32, i32))>,
     rows: i32,
 }
@@ -147,7 +149,7 @@ impl Legend {
     /// Height of a row, in pixels.
     const ROW: i32 = 24;
 
-    pub(super) fn new(names: impl Iterator<Item = (String, RGBColor)>) -> Legend {
+    pub(crate) fn new(names: impl Iterator<Item = (String, RGBColor)>) -> Legend {
         const LEFT: i32 = 76;
         let (mut x, mut rows) = (LEFT, 1);
         let mut entries = Vec::new();
@@ -164,11 +166,11 @@ impl Legend {
     }
 
     /// The part of a plot's height that it takes, in pixels.
-    pub(super) fn height(&self) -> u32 {
+    pub(crate) fn height(&self) -> u32 {
         (self.rows * Self::ROW) as u32
     }
 
-    pub(super) fn draw(&self, area: &Area<'_>) -> anyhow::Result<()> {
+    pub(crate) fn draw(&self, area: &Area<'_>) -> anyhow::Result<()> {
         for (name, colour, (x, y)) in &self.entries {
             let (x, y) = (*x, *y);
             area.draw(&Rectangle::new([(x, y + 6), (x + 12, y + 18)], colour.filled()))?;
@@ -182,7 +184,7 @@ impl Legend {
 const LETTER: i32 = 6;
 
 /// As much of a name as fits into `width` pixels.
-pub(crate) fn fitting(name: &str, width: i32) -> String {
+pub fn fitting(name: &str, width: i32) -> String {
     let room = (width / LETTER).max(2) as usize;
     if name.chars().count() <= room {
         return name.to_owned();

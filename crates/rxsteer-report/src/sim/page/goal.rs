@@ -1,6 +1,6 @@
 //! The main metric of the scenario: a bar per policy, and a point per seed.
 
-use super::chart::{INK, axes, centred, colour, interval, name_categories, svg};
+use crate::chart::{INK, axes, centred, colour, interval, name_categories, svg};
 use crate::sim::figure;
 use crate::sim::results::Results;
 use plotters::prelude::*;
@@ -11,7 +11,7 @@ fn labels(results: &Results) -> Vec<String> {
 }
 
 /// The mean of each policy, with its interval.
-pub(super) fn bars(results: &Results, metric: &Metric) -> anyhow::Result<String> {
+pub(crate) fn bars(results: &Results, metric: &Metric) -> anyhow::Result<String> {
     let summaries: Vec<_> =
         results.cells.iter().map(|cell| cell.summary(metric, Subject::Run)).collect();
     let tops = summaries.iter().flatten().map(|it| it.mean + it.interval.unwrap_or(0.0));
@@ -42,7 +42,7 @@ pub(super) fn bars(results: &Results, metric: &Metric) -> anyhow::Result<String>
 }
 
 /// Every seed of each policy, with the mean as a line.
-pub(super) fn spread(results: &Results, metric: &Metric) -> anyhow::Result<String> {
+pub(crate) fn spread(results: &Results, metric: &Metric) -> anyhow::Result<String> {
     let cells: Vec<Vec<f64>> =
         results.cells.iter().map(|cell| cell.values(metric, Subject::Run)).collect();
     let all = || cells.iter().flatten().copied();

@@ -4,14 +4,14 @@ use super::advice;
 use super::figure;
 use super::results::{Cell, Results, rules};
 use super::table::{self as one, worth_showing};
-use crate::output::lines::{field, fitted, lines, paragraphs};
-use crate::output::table;
+use crate::lines::{field, fitted, lines, paragraphs};
+use crate::table;
 use rxsteer_sim::compare::Difference;
 use rxsteer_sim::metric::{METRICS, Metric, Subject, Unit, subjects};
 use std::fmt::Write;
 
 /// All policies in one table, followed by their differences.
-pub(crate) fn all(results: &Results) -> String {
+pub fn all(results: &Results) -> String {
     let mut text = format!("{}\n{}", side_by_side(results), busy(results));
     if !results.differences.is_empty() {
         let _ =
@@ -40,7 +40,7 @@ fn side_by_side(results: &Results) -> String {
 }
 
 /// One row per figure: its name, and its value under each policy.
-pub(crate) fn figures(results: &Results) -> Vec<Vec<String>> {
+pub fn figures(results: &Results) -> Vec<Vec<String>> {
     let row = |(metric, of): (&'static Metric, Subject)| {
         let under = |cell: &Cell| figure::summary(metric.unit, cell.summary(metric, of).as_ref());
         let name = figure::name(results.scenario(), metric, of);

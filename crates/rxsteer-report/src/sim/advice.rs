@@ -14,7 +14,7 @@ const GOALS: [&str; 2] = ["transactions_per_second", "bits_per_second"];
 const SHOWN: f64 = 0.0005;
 
 /// The advice; `None` if nothing was compared.
-pub(crate) fn advice(results: &Results) -> Option<String> {
+pub fn advice(results: &Results) -> Option<String> {
     let baseline = &results.cells[0].label;
     if results.cells.len() < 2 {
         return None;

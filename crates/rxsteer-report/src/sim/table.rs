@@ -2,9 +2,9 @@
 
 use super::figure;
 use super::results::{self, Cell, Results};
-use crate::output::lines::{field, lines, paragraphs};
-use crate::output::table::{self, duration, steered_by};
-use crate::words::plural;
+use crate::lines::{field, lines, paragraphs};
+use crate::table::{self, duration, steered_by};
+use rxsteer_status::figures::plural;
 use rxsteer_sim::RunResult;
 use rxsteer_sim::costs::COSTS;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
@@ -16,7 +16,7 @@ use std::time::Duration;
 const MOST_ROWS: usize = 16;
 
 /// What was simulated, in two lines.
-pub(crate) fn head(results: &Results) -> String {
+pub fn head(results: &Results) -> String {
     let scenario = results.scenario();
     let measured = Duration::from_nanos(scenario.measured_ns());
     let last = results.first_seed.wrapping_add(u64::from(results.seeds) - 1);
@@ -57,7 +57,7 @@ pub(crate) fn head(results: &Results) -> String {
 }
 
 /// One policy in detail.
-pub(crate) fn one(results: &Results) -> String {
+pub fn one(results: &Results) -> String {
     let cell = &results.cells[0];
     let mut text = format!("{}\n{}\n{}\n", traffic(cell), latency(cell), cpus(cell));
     if let Some(rules) = rules(cell) {

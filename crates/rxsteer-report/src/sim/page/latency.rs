@@ -1,6 +1,6 @@
 //! Latencies: percentiles of one traffic under each policy, on a logarithmic axis.
 
-use super::chart::{Legend, colour, interval, mesh, name_categories, svg};
+use crate::chart::{Legend, colour, interval, mesh, name_categories, svg};
 use crate::sim::figure;
 use crate::sim::results::Results;
 use plotters::prelude::*;
@@ -15,7 +15,7 @@ const PERCENTILES: [(&str, &str); 4] = [
 ];
 
 /// `None` if no latency was measured under any policy.
-pub(super) fn percentiles(results: &Results, traffic: usize) -> anyhow::Result<Option<String>> {
+pub(crate) fn percentiles(results: &Results, traffic: usize) -> anyhow::Result<Option<String>> {
     let of = Subject::Traffic(traffic);
     let line = |cell: &crate::sim::results::Cell| {
         let metrics = PERCENTILES.iter().filter_map(|(name, _)| Metric::named(name));

@@ -1,9 +1,8 @@
 //! The machine-readable report (docs/sim.md, "JSON"). Nothing in it depends on the host: the same
 //! scenario, settings and seeds give the same bytes.
 
-use super::from::FromFiles;
 use super::results::{Cell, Results, Varied, rules};
-use super::{advice, choose};
+use super::advice;
 use rxsteer_sim::compare::{Difference, LEVEL};
 use rxsteer_sim::metric::{METRICS, Subject, subjects};
 use rxsteer_sim::published::{KNOWN_ERRORS, KnownError};
@@ -11,19 +10,19 @@ use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::Summary;
 use rxsteer_sim::{RunResult, Scenario};
 use rxsteer_status::RuleShown;
-use rxsteer_user::core::PacketRule;
+use rxsteer_core::PacketRule;
 use serde_json::{Map, Value, json};
 use std::slice;
 
 /// All results as one object.
-pub(crate) fn all(results: &Results) -> Value {
+pub fn all(results: &Results) -> Value {
     let scenario = results.scenario();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "scenario": choose::short(&results.name),
+        "scenario": results.short_name(),
         "title": scenario.title,
         "options": results.settings,
-        "from": results.from.as_ref().map(FromFiles::json),
+        "from": results.from.as_ref().map(|from| &from.about),
         "first_seed": results.first_seed,
         "seeds": results.seeds,
         "faults": results.faults,

@@ -30,7 +30,7 @@ pub(crate) fn page(title: &str, body: &str) -> String {
 }
 
 /// The same with more rules of style, which override the common ones.
-pub(crate) fn styled(title: &str, body: &str, more_style: &str) -> String {
+pub fn styled(title: &str, body: &str, more_style: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\
@@ -40,13 +40,13 @@ pub(crate) fn styled(title: &str, body: &str, more_style: &str) -> String {
 }
 
 /// A plot with a heading. `svg` is the drawn SVG.
-pub(crate) fn figure(body: &mut String, heading: &str, svg: &str) {
+pub fn figure(body: &mut String, heading: &str, svg: &str) {
     // Writing to a String does not fail.
     let _ = writeln!(body, "<section>\n<h2>{}</h2>\n{}\n</section>", escaped(heading), svg.trim());
 }
 
 /// A table with a heading; all cells are text.
-pub(crate) fn table(body: &mut String, heading: &str, header: &[&str], rows: &[Vec<String>]) {
+pub fn table(body: &mut String, heading: &str, header: &[&str], rows: &[Vec<String>]) {
     let _ = writeln!(body, "<section>\n<h2>{}</h2>\n<table>\n<tr>", escaped(heading));
     for cell in header {
         let _ = write!(body, "<th>{}</th>", escaped(cell));
@@ -61,7 +61,7 @@ pub(crate) fn table(body: &mut String, heading: &str, header: &[&str], rows: &[V
 }
 
 /// Text in which characters with a meaning in HTML are escaped.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -1,37 +1,21 @@
-//! `--report DIR`: one page with everything in it, to open, mail or keep. Plots are SVG inside the page, and the page
+//! One page with everything in it, to open, mail or keep. Plots are SVG inside the page, and the page
 //! loads nothing.
 
 mod busy;
-pub(crate) mod chart;
 mod goal;
-pub(crate) mod html;
 mod latency;
 
 use super::results::Results;
-use super::whole_file::WholeFile;
 use super::{advice, compared, table};
-use anyhow::anyhow;
-use html::escaped;
+use crate::html::{self, escaped};
 use rxsteer_sim::metric::{Metric, Subject};
-use rxsteer_user::shown;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-
-/// The future page, in a folder that is created if it does not exist.
-pub(crate) fn place(dir: &Path) -> anyhow::Result<WholeFile> {
-    std::fs::create_dir_all(dir).map_err(|error| {
-        anyhow!("can't make the folder {}: {error}; name another place by --report", shown(dir))
-    })?;
-    WholeFile::beside(&page_in(dir), "--report")
-}
-
-/// The page's file.
-pub(crate) fn page_in(dir: &Path) -> PathBuf {
-    dir.join("index.html")
-}
 
 /// The page.
-pub(crate) fn page(results: &Results) -> anyhow::Result<String> {
+/// # Errors
+///
+/// If a plot can't be drawn.
+pub fn page(results: &Results) -> anyhow::Result<String> {
     let mut body = String::new();
     let title = format!("{}: {}", results.name, results.scenario().title);
     let _ = writeln!(body, "<h1>{}</h1>", escaped(&title));
@@ -90,7 +74,3 @@ fn tables(body: &mut String, results: &Results) {
         let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(&advice::legend(results)));
     }
 }
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

@@ -4,33 +4,43 @@
 use comfy_table::{ColumnConstraint, Table};
 use std::fmt::Write;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 /// How many columns a line on the terminal has; `None` where standard output is none.
-pub(crate) fn room_on_terminal() -> Option<usize> {
+pub fn room_on_terminal() -> Option<usize> {
     let out = std::io::stdout();
     let size = if out.is_terminal() { terminal_size::terminal_size_of(out) } else { None };
     size.map(|(width, _)| usize::from(width.0))
 }
 
-/// Columns of a line: those of the terminal. Tests have none, wherever they run.
+static FITS_TERMINAL: AtomicBool = AtomicBool::new(false);
+
+/// Lines are as long as those of the terminal from now on. Until then, as in tests, they are as long as their text.
+pub fn fit_to_terminal() {
+    // ORDER: Relaxed; a setting without other data.
+    FITS_TERMINAL.store(true, Ordering::Relaxed);
+}
+
+/// Columns of a line.
 fn width() -> usize {
-    let room = if cfg!(test) { None } else { room_on_terminal() };
+    // ORDER: Relaxed, as above.
+    let room = if FITS_TERMINAL.load(Ordering::Relaxed) { room_on_terminal() } else { None };
     room.unwrap_or(usize::MAX)
 }
 
 /// A name and its text, which goes on under itself from column `indent` on.
-pub(crate) fn field(text: &mut String, name: &str, indent: usize, what: &str) {
+pub fn field(text: &mut String, name: &str, indent: usize, what: &str) {
     entry(text, name, indent, what, usize::MAX);
 }
 
 /// The same in lines of at most `most` columns, also where there is no terminal.
-pub(crate) fn entry(text: &mut String, name: &str, indent: usize, what: &str, most: usize) {
+pub fn entry(text: &mut String, name: &str, indent: usize, what: &str, most: usize) {
     folded(text, name, indent, what, most.min(width()));
 }
 
 /// Paragraphs, a line each.
-pub(crate) fn paragraphs(text: &str) -> String {
+pub fn paragraphs(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     for line in text.lines() {
         folded(&mut lines, "", 0, line, width());
@@ -55,7 +65,7 @@ fn folded(text: &mut String, name: &str, indent: usize, what: &str, width: usize
 
 /// The table without columns, as far as its lines are wider than the terminal: first the columns of the first group of `least`,
 /// then those of the next. Says which are left out.
-pub(crate) fn fitted(table: Table, least: &[Vec<usize>]) -> String {
+pub fn fitted(table: Table, least: &[Vec<usize>]) -> String {
     fitted_to(width(), table, least)
 }
 
@@ -87,13 +97,13 @@ fn widest(table: &Table) -> usize {
 }
 
 /// The lines of a table.
-pub(crate) fn lines(table: &Table) -> String {
+pub fn lines(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::new;
+    use crate::table::new;
     use super::*;
 
     #[test]

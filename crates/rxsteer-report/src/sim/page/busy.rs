@@ -1,6 +1,6 @@
 //! The work of each CPU: interrupts and polling, protocol, applications, stacked.
 
-use super::chart::{INK, Legend, WIDTH, axes, colour, fitting, name_categories, svg, text};
+use crate::chart::{INK, Legend, WIDTH, axes, colour, fitting, name_categories, svg, text};
 use crate::sim::figure;
 use crate::sim::results::{Cell, Results};
 use plotters::prelude::*;
@@ -20,7 +20,7 @@ const PANEL: u32 = 210;
 const ASIDE: u32 = 150;
 
 /// One panel per policy.
-pub(super) fn stacked(results: &Results) -> anyhow::Result<String> {
+pub(crate) fn stacked(results: &Results) -> anyhow::Result<String> {
     let names = PARTS.iter().enumerate();
     let legend = Legend::new(names.map(|(index, (_, name))| ((*name).to_owned(), colour(index))));
     svg(legend.height() + PANEL * results.cells.len() as u32, |area| {
@@ -34,7 +34,7 @@ pub(super) fn stacked(results: &Results) -> anyhow::Result<String> {
     })
 }
 
-fn panel(area: &super::chart::Area<'_>, cell: &Cell) -> anyhow::Result<()> {
+fn panel(area: &crate::chart::Area<'_>, cell: &Cell) -> anyhow::Result<()> {
     let cpus = cell.scenario.cpus.len();
     let percent = |share: f64| format!("{:.0}", share * 100.0);
     let (left, right) = area.split_horizontally(WIDTH - ASIDE);
@@ -53,6 +53,6 @@ fn panel(area: &super::chart::Area<'_>, cell: &Cell) -> anyhow::Result<()> {
     right.draw(&Text::new(fitting(&cell.label, ASIDE as i32 - 8), (4, 16), text(14, INK)))?;
     let busy = cell.mean("busy", Subject::Run);
     let busy = format!("{} CPUs busy", figure::plain(busy));
-    right.draw(&Text::new(busy, (4, 38), text(13, super::chart::GREY)))?;
+    right.draw(&Text::new(busy, (4, 38), text(13, crate::chart::GREY)))?;
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Every figure of every seed, one per row, for other programs to group, join and plot.
 
-use super::choose;
 use super::results::Results;
 use rxsteer_sim::metric::{METRICS, Subject, Unit, subjects};
 
@@ -9,14 +8,17 @@ const COLUMNS: [&str; 8] =
     ["scenario", "policy", "seed", "subject", "name", "metric", "unit", "value"];
 
 /// The contents of the file.
-pub(crate) fn all(results: &Results) -> anyhow::Result<Vec<u8>> {
+/// # Errors
+///
+/// If a row can't be written.
+pub fn all(results: &Results) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS)?;
     // The counts of unfinished runs are not figures of a seed, and a row has no field to say so.
     let cells = if results.is_unfinished() { &[][..] } else { &results.cells };
     for cell in cells {
         for run in &cell.runs {
-            let scenario = choose::short(&results.name);
+            let scenario = results.short_name();
             let seed = run.seed.to_string();
             let mut row = |subject, name: &str, metric, unit: Unit, value: &str| {
                 let of_run = [scenario, &cell.label, &seed];

@@ -1,0 +1,12 @@
+//! Reports of rxsteer: lines and tables that fit a terminal, pages with plots, and all that is shown of simulated runs.
+//!
+//! Nothing here reads a command line or a file: a function gets results, and returns text.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "plots")]
+pub mod chart;
+pub mod html;
+pub mod lines;
+#[cfg(feature = "sim")]
+pub mod sim;
+pub mod table;
