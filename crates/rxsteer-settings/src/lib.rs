@@ -101,7 +101,7 @@ pub struct Rules {
     /// A rule before the policy, e.g. 'tcp dst-port 22 -> local'; can be given several times, and the first that matches holds
     ///
     /// MATCH is one or several of: tcp, udp, sctp, dccp, icmp, icmp6, esp, gre, protocol N; ip, ip6; src, dst or net (either) NETWORK;
-    /// src-port, dst-port or port (either) PORTS, e.g. 80,8000-8080; vlan N; dscp N; spi N, teid N, vni N; or any alone. ACTION is CPUs
+    /// src-port, dst-port or port (either) PORTS, e.g. 80,8000-8080; vlan N; interface NAME; dscp N; spi N, teid N, vni N; or any alone. ACTION is CPUs
     /// (2 or 0-1,4: the hash picks one), local or pass (the receiving CPU), or policy rps, sparse, rfs or rfs+sparse (as that policy
     /// says). At most 256. none: no rule, whatever the file says.
     #[arg(long, value_name = "MATCH -> ACTION|none", value_parser = |text: &str| text.parse::<RuleSetting>())]

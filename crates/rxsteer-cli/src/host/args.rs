@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Show and set the kernel's own steering: RPS, RFS, XPS, flow limit
 ///
-/// It works on any interface (WireGuard, PPP, tun, Wi-Fi, bonds) and kernel, without XDP.
+/// It works on any interface (WireGuard, PPP, tun, Wi-Fi) and kernel, without XDP.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host show eth0                            what is set, by whom, what it does\n  \

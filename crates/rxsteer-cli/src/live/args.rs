@@ -103,7 +103,7 @@ pub(crate) struct LiveArgs {
 
     /// CPUs that the interfaces are received on, in turn; by default those of --cpus
     ///
-    /// Without --cpus, and with at least four CPUs for each RX queue, the first CPUs receive, and get no other packets.
+    /// Without --cpus, and with at least four CPUs for each RX queue, the first CPUs only receive, one for each RX queue.
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
