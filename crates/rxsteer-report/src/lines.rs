@@ -103,8 +103,8 @@ pub fn lines(table: &Table) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::table::new;
     use super::*;
+    use crate::table::new;
 
     #[test]
     fn text_goes_on_under_itself() {

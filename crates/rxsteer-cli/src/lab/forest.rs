@@ -3,10 +3,10 @@
 //! It is narrow, so that it can be read on a telephone without scaling.
 
 use super::tables;
-use rxsteer_report::chart::{GREY, INK, fitting, text};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use rxsteer_lab::experiment::{Against, Report, Row};
+use rxsteer_report::chart::{GREY, INK, fitting, text};
 
 /// Sizes of text below are in the points of plotters, which writes 15 as 12 pixels.
 /// Width in pixels, and the room on both sides of the axis.

@@ -2,8 +2,8 @@
 
 use super::forest;
 use super::tables::{self, ABOUT_PUBLISHED, Table};
-use rxsteer_report::html::{self, escaped, styled};
 use rxsteer_lab::experiment::Report;
+use rxsteer_report::html::{self, escaped, styled};
 use std::fmt::Write;
 
 /// In addition to the common style: dark screens, narrow screens, and charts that take the colours of the page.

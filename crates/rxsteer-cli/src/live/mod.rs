@@ -22,8 +22,8 @@ use open::{Named, Opened, Way, open};
 use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::userspace::Watched;
 use rxsteer_status::{Command, EventKind, Happened};
-use rxsteer_user::core::CpuId;
 use rxsteer_user::core::matching::InterfaceName;
+use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_user::sink::Sink;
 use rxsteer_user::{
     Count, Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys,

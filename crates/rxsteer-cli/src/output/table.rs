@@ -1,15 +1,15 @@
 //! The report a person reads.
 
 use super::lines::field;
-pub(crate) use rxsteer_report::table::{duration, new, steered_by};
 use crate::finished::Run;
 use crate::out;
 use crate::work::at_home;
-use comfy_table::{CellAlignment, Table, presets};
+pub(crate) use rxsteer_report::table::{duration, new, steered_by};
+
 use rxsteer_records::recording::Recorded;
 use rxsteer_status::figures::{grouped, nanoseconds, percent};
 use rxsteer_user::core::SteerCounts;
-use rxsteer_user::core::counters::{CpuCounter, SteerCounter};
+use rxsteer_user::core::counters::CpuCounter;
 use rxsteer_user::packet::Malformed;
 use rxsteer_user::printable;
 use rxsteer_user::{CpuReport, MovesByLoad, Report};

@@ -10,7 +10,6 @@ use rxsteer_sim::file::CostFrom;
 use rxsteer_sim::file::builtin::{builtin, find};
 use rxsteer_sim::{Scenario, file};
 use rxsteer_status::figures::grouped;
-use std::path::Path;
 
 /// A scenario and its origin.
 pub(crate) struct Chosen {

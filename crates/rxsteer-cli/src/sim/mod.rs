@@ -185,9 +185,7 @@ fn run(
         settings: choose::settings(args),
         name: chosen.name,
         text: chosen.text,
-        from: chosen
-            .from
-            .map(|from| Recording { about: from.json(), issues: from.issues }),
+        from: chosen.from.map(|from| Recording { about: from.json(), issues: from.issues }),
         first_seed: args.seed,
         seeds,
         faults: args.faults,

@@ -47,7 +47,7 @@ pub(super) fn conclude(report: &mut Report) -> Verdict {
         others.for_each(take_back);
         let of_load = |row: &&Row| row.load == load && !row.method.is_again();
         let is_noisy = noise.is_none_or(|noise| noise > MOST_NOISE);
-        let found = |row: &&Row| row.against.as_ref().is_some_and(|against| is_found(against));
+        let found = |row: &&Row| row.against.as_ref().is_some_and(is_found);
         if is_noisy {
             let why = match noise {
                 None => {

@@ -1,8 +1,9 @@
 //! The machine-readable report (docs/sim.md, "JSON"). Nothing in it depends on the host: the same
 //! scenario, settings and seeds give the same bytes.
 
-use super::results::{Cell, Results, Varied, rules};
 use super::advice;
+use super::results::{Cell, Results, Varied, rules};
+use rxsteer_core::PacketRule;
 use rxsteer_sim::compare::{Difference, LEVEL};
 use rxsteer_sim::metric::{METRICS, Subject, subjects};
 use rxsteer_sim::published::{KNOWN_ERRORS, KnownError};
@@ -10,7 +11,6 @@ use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::Summary;
 use rxsteer_sim::{RunResult, Scenario};
 use rxsteer_status::RuleShown;
-use rxsteer_core::PacketRule;
 use serde_json::{Map, Value, json};
 use std::slice;
 

@@ -1,5 +1,6 @@
 //! The settings and results of all runs; everything that is printed or written is made from these.
 
+use rxsteer_core::PacketRule;
 use rxsteer_sim::compare::Difference;
 use rxsteer_sim::costs::Cost;
 use rxsteer_sim::metric::{Metric, Subject};
@@ -7,7 +8,6 @@ use rxsteer_sim::scenario::Interrupts;
 use rxsteer_sim::sensitivity::Change;
 use rxsteer_sim::summary::{Summary, summarize};
 use rxsteer_sim::{RunResult, Scenario};
-use rxsteer_core::PacketRule;
 use serde_json::Value;
 use std::path::Path;
 

@@ -4,11 +4,11 @@ use super::figure;
 use super::results::{self, Cell, Results};
 use crate::lines::{field, lines, paragraphs};
 use crate::table::{self, duration, steered_by};
-use rxsteer_status::figures::plural;
 use rxsteer_sim::RunResult;
 use rxsteer_sim::costs::COSTS;
 use rxsteer_sim::metric::{Metric, Subject, Unit};
 use rxsteer_status::figures::grouped;
+use rxsteer_status::figures::plural;
 use std::fmt::Write;
 use std::time::Duration;
 
