@@ -86,6 +86,28 @@ fn recorded_frames_are_counted_as_replay_counts_them() {
     );
 }
 
+#[test]
+fn receiving_cpus_get_no_flows_unless_cpus_are_named() {
+    let test = "packet_command::receiving_cpus_get_no_flows_unless_cpus_are_named";
+    let Some(_alone) = super::ready(test, &[], 4) else { return };
+    let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
+    let _pass = Pass::attach(testbed.receiver(), &testbed.link().far).unwrap();
+    let traffic = Traffic { flows: 64, pace: Duration::from_micros(50), ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    let delivered_on_first = |arguments: &[&str]| {
+        let live = Steering::live(testbed.receiver(), arguments).unwrap();
+        source.send(testbed.sender(), 0, 5_000).unwrap();
+        let (report, _) = live.stop().unwrap();
+        assert!(report["delivered"].as_u64() >= Some(4_900), "{report:#}");
+        assert_eq!(report["settings"]["rx_cpus"], serde_json::json!([0]), "{report:#}");
+        let cpus = report["cpus"].as_array().unwrap();
+        cpus.iter().find(|cpu| cpu["cpu"] == 0).map_or(0, |cpu| cpu["delivered"].as_u64().unwrap())
+    };
+    let basic = ["in0", "--io", "packet", "--policy", "rps"];
+    assert_eq!(delivered_on_first(&basic), 0);
+    assert!(delivered_on_first(&[&basic[..], &["--cpus", "0-1"]].concat()) > 0);
+}
+
 /// Waits until `is_so`.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
