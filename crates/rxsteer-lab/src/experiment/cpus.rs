@@ -4,21 +4,16 @@
 //! `forwarding.rs` has the measurement. CPU 0 also makes the frames, so its part of each packet, to make it and to hand it over, is
 //! the limit of all methods that steer.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::forward::{METRICS, sample};
+use super::{About, Experiment, Load, Method, Sample, Scale};
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
-use crate::forwarding::{End, Forwarding, SENDER};
+use crate::forwarding::{End, Forwarding};
 
 pub(super) struct Cpus;
 
 /// Rules of the router's firewall; a packet is compared with all of them.
 const RULES: u32 = 400;
-
-const METRICS: &[Metric] = &[
-    Metric::more("forwarded", "packets/s"),
-    Metric::more("receiving CPU idle", "%"),
-    Metric::fewer("reordered", "packets"),
-];
 
 /// Name, and CPUs that packets are steered to: those after CPU 0.
 const LOADS: [(&str, usize); 5] =
@@ -74,18 +69,6 @@ impl Experiment for Cpus {
             queues: load.queues,
             beside: None,
         };
-        let result = forwarding.measure()?;
-        Ok(Sample {
-            values: vec![
-                ("forwarded", result.forwarded),
-                ("receiving CPU idle", result.cpus.first().map_or(0.0, |cpu| cpu.idle)),
-                ("reordered", result.late as f64),
-            ],
-            checks: vec![
-                format!("{frames} frames of {} flows were made on CPU {SENDER}", load.flows),
-                "no packet was merged".to_owned(),
-            ],
-            cpus: result.cpus,
-        })
+        Ok(sample(forwarding.measure()?, frames, load))
     }
 }

@@ -6,14 +6,14 @@
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::cpus::online_cpus;
 use crate::error::Result;
-use crate::forwarding::{End, Forwarding, SENDER};
+use crate::forwarding::{End, Forwarded, Forwarding, SENDER};
 
 pub(super) struct Forward;
 
 /// Frames of a measurement.
 const FRAMES: u64 = 300_000;
 
-const METRICS: &[Metric] = &[
+pub(super) const METRICS: &[Metric] = &[
     Metric::more("forwarded", "packets/s"),
     Metric::more("receiving CPU idle", "%"),
     Metric::fewer("reordered", "packets"),
@@ -79,18 +79,22 @@ impl Experiment for Forward {
             queues: load.queues,
             beside: None,
         };
-        let result = forwarding.measure()?;
-        Ok(Sample {
-            values: vec![
-                ("forwarded", result.forwarded),
-                ("receiving CPU idle", result.cpus.first().map_or(0.0, |cpu| cpu.idle)),
-                ("reordered", result.late as f64),
-            ],
-            checks: vec![
-                format!("{FRAMES} frames of {} flows were made on CPU {SENDER}", load.flows),
-                "no packet was merged".to_owned(),
-            ],
-            cpus: result.cpus,
-        })
+        Ok(sample(forwarding.measure()?, FRAMES, load))
+    }
+}
+
+/// What a measurement of a router shows, by [`METRICS`].
+pub(super) fn sample(result: Forwarded, frames: u64, load: &Load) -> Sample {
+    Sample {
+        values: vec![
+            ("forwarded", result.forwarded),
+            ("receiving CPU idle", result.cpus.first().map_or(0.0, |cpu| cpu.idle)),
+            ("reordered", result.late as f64),
+        ],
+        checks: vec![
+            format!("{frames} frames of {} flows were made on CPU {SENDER}", load.flows),
+            "no packet was merged".to_owned(),
+        ],
+        cpus: result.cpus,
     }
 }
