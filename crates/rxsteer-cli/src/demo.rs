@@ -124,7 +124,7 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
          much of it:\n\n"
     );
     for (scene, runs) in scenes {
-        let mut header = vec!["policy", "CPU 0", "CPU 1", "CPU 2", "CPU 3", "room"];
+        let mut header = vec!["policy", "CPU 0", "CPU 1", "CPU 2", "CPU 3", "fits"];
         header.extend(["reordered", "lost"]);
         if scene.apps {
             header.push("app's CPU");
@@ -150,7 +150,7 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
         }
         text.push('\n');
     }
-    text += "room: how much of this traffic fits before the busiest CPU is full, if the cost is processing.\n\
+    text += "fits: how much of this traffic fits before the busiest CPU is full, if the cost is processing.\n\
              reordered: packets processed before or beside an earlier one of their flow; it must be 0.\n\
              app's CPU: packets processed on the CPU where their application runs.\n\n\
              Now with your own traffic:  rxsteer compare CAPTURE --cpus 4\n";
