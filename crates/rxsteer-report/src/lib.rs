@@ -3,8 +3,9 @@
 //! Nothing here reads a command line or a file: a function gets results, and returns text.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "plots")]
+#[cfg(feature = "sim")]
 pub mod chart;
+#[cfg(feature = "sim")]
 pub mod html;
 pub mod lines;
 #[cfg(feature = "sim")]
