@@ -202,8 +202,8 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
 }
 
 /// With so many CPUs for each RX queue or more, those that receive get no other packets unless the user names CPUs. A worker beside an
-/// RX thread gets as many packets as any other, and has less time for them: with 16 workers on 16 CPUs, half as many packets were done as
-/// with 15 (docs/results/lab-16/workers.md).
+/// RX thread gets as many packets as any other, and has less time for them: under an even load 16 workers on 16 CPUs did 0.48 to 0.71 times as
+/// many packets of 1 µs as 15 (docs/results/lab-16/workers.md, where full backlogs wait). The number was chosen, not measured.
 const CPUS_FOR_APART: usize = 4;
 
 /// The CPUs that packets are spread over, and those that receive, of `all` CPUs.

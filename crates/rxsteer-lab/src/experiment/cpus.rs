@@ -16,8 +16,13 @@ pub(super) struct Cpus;
 const RULES: u32 = 400;
 
 /// Name, and CPUs that packets are steered to: those after CPU 0.
-const LOADS: [(&str, usize); 5] =
-    [("to 1 CPU", 1), ("to 2 CPUs", 2), ("to 4 CPUs", 4), ("to 8 CPUs", 8), ("to 15 CPUs", 15)];
+const LOADS: [(&str, usize); 5] = [
+    ("1 other CPU", 1),
+    ("2 other CPUs", 2),
+    ("4 other CPUs", 4),
+    ("8 other CPUs", 8),
+    ("15 other CPUs", 15),
+];
 
 impl Experiment for Cpus {
     fn about(&self) -> About {

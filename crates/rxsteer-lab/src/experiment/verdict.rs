@@ -30,63 +30,59 @@ pub(super) fn conclude(report: &mut Report) -> Verdict {
         report.rows.iter_mut().for_each(take_back);
         return Verdict { given: false, text: vec![format!("No verdict: {why}.")] };
     }
-    let mut text = Vec::new();
     let mut loads: Vec<&'static str> = report.rows.iter().map(|row| row.load).collect();
     loads.dedup();
-    let mut judged = 0;
+    let mut verdict = Verdict { given: false, text: vec![] };
     for load in loads {
-        let baseline = String::from(report.baseline);
-        let noise = noise(report, load);
-        let is_judged = |row: &Row| {
-            let against = row.against.as_ref();
-            noise.is_some_and(|noise| {
-                noise <= MOST_NOISE || against.is_some_and(|against| against.is_beyond(noise))
-            })
+        let (judged, text) = conclude_load(report, load);
+        verdict.given |= judged;
+        verdict.text.extend(text);
+    }
+    verdict
+}
+
+/// Concludes on one load: whether it has a verdict, and in sentences.
+fn conclude_load(report: &mut Report, load: &str) -> (bool, Vec<String>) {
+    let baseline = String::from(report.baseline);
+    let noise = noise(report, load);
+    let doubt = match noise {
+        None => Some(format!("there are no two series of {baseline}, so the noise is not known")),
+        Some(noise) if noise > MOST_NOISE => Some(format!(
+            "two series of {baseline} differ by a factor of up to {noise:.2} (the 95 % interval of their ratio), more than {MOST_NOISE}"
+        )),
+        Some(_) => None,
+    };
+    if doubt.is_some() {
+        let beyond = |row: &Row| {
+            row.against.as_ref().zip(noise).is_some_and(|(against, noise)| against.is_beyond(noise))
         };
-        let others = report.rows.iter_mut().filter(|row| row.load == load && !is_judged(row));
-        others.for_each(take_back);
-        let of_load = |row: &&Row| row.load == load && !row.method.is_again();
-        let is_noisy = noise.is_none_or(|noise| noise > MOST_NOISE);
-        let found = |row: &&Row| row.against.as_ref().is_some_and(is_found);
-        if is_noisy {
-            let why = match noise {
-                None => {
-                    format!("there are no two series of {baseline}, so the noise is not known")
-                }
-                Some(noise) => format!(
-                    "two series of {baseline} differ by a factor of up to {noise:.2} (the 95 % interval of their ratio), more than \
-                     {MOST_NOISE}"
-                ),
-            };
-            let any = report.rows.iter().filter(of_load).any(|row| found(&row));
-            let part = if any { " for other methods than those named next" } else { "" };
-            text.push(format!("No verdict on {load}{part}: {why}."));
-            if !any {
-                continue;
-            }
-        }
-        judged += 1;
-        let before = text.len();
-        for row in report.rows.iter().filter(of_load) {
-            let Some(against) = row.against.as_ref().filter(|against| is_found(against)) else {
-                continue;
-            };
-            text.push(format!(
-                "{}: {} with {load} is {:.2} times that of {} ({:.2} to {:.2}): {}.",
+        let doubtful = report.rows.iter_mut().filter(|row| row.load == load && !beyond(row));
+        doubtful.for_each(take_back);
+    }
+    let of_load = report.rows.iter().filter(|row| row.load == load && !row.method.is_again());
+    let found = of_load.filter_map(|row| Some((row, row.against.as_ref().filter(is_found)?)));
+    let found: Vec<String> = found
+        .map(|(row, against)| {
+            format!(
+                "{}: {} with {load} is {:.2} times that of {baseline} ({:.2} to {:.2}): {}.",
                 String::from(row.method),
                 row.headline,
                 against.ratio,
-                String::from(report.baseline),
                 against.low,
                 against.high,
                 against.finding
-            ));
+            )
+        })
+        .collect();
+    let first = match (doubt, found.is_empty()) {
+        (Some(why), true) => return (false, vec![format!("No verdict on {load}: {why}.")]),
+        (Some(why), false) => {
+            format!("No verdict on {load} for other methods than those named next: {why}.")
         }
-        if text.len() == before {
-            text.push(format!("No method differs significantly from {baseline} with {load}."));
-        }
-    }
-    Verdict { given: judged > 0, text }
+        (None, true) => format!("No method differs significantly from {baseline} with {load}."),
+        (None, false) => return (true, found),
+    };
+    (true, [vec![first], found].concat())
 }
 
 /// The noise of a load: how far apart two series without steering may be, as a ratio. `None` if there are no two.
@@ -96,7 +92,7 @@ fn noise(report: &Report, load: &str) -> Option<f64> {
 }
 
 /// Whether it is a difference.
-fn is_found(against: &Against) -> bool {
+fn is_found(against: &&Against) -> bool {
     [Finding::Better, Finding::Worse].iter().any(|finding| against.finding == finding.words())
 }
 
