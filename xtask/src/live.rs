@@ -36,7 +36,16 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     }
     let mut compare = shell::cargo();
     compare.args(["test", "--quiet", "--test", "it"]);
-    compare.args(["--package", "rxsteer-bpf-native", "--package", "rxsteer-xdp", "--", "policy::"]);
+    compare.args([
+        "--package",
+        "rxsteer-bpf-native",
+        "--package",
+        "rxsteer-xdp",
+        "--",
+        "policy::",
+        "parse::",
+        "change::",
+    ]);
     for test in [&mut test, &mut compare] {
         if let Outcome::Failed = shell::outcome(test.env("RXSTEER_LIVE", "full"))? {
             return Ok(Outcome::Failed);

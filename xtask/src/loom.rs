@@ -22,9 +22,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Outcome> {
     let mut test = shell::cargo();
     // Loom is slow in a debug build, and its flag applies to all crates of the build, so it has its own folder.
-    test.args(["test", "--package", "rxsteer-ring", "--package", "rxsteer-core"])
-        .args(["--package", "rxsteer-flows"])
-        .args(["--release", "--test", "loom"])
+    test.args(["test", "--package", "rxsteer-loom", "--release", "--test", "loom"])
         .arg("--target-dir")
         .arg(shell::target_dir("loom"))
         .args(&options.filter)

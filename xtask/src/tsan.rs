@@ -9,6 +9,25 @@ use clap::Args;
 
 use crate::{Outcome, rustup, shell};
 
+/// Optimization levels below those of the profile of tests. Under the sanitizer the optimizer takes longer than the tests gain
+/// by it.
+const OPTIMIZATION: [(&str, u8); 6] = [
+    ("rxsteer-core", 0),
+    ("rxsteer-flows", 1),
+    ("rxsteer-io", 0),
+    ("rxsteer-packet", 0),
+    ("rxsteer-ring", 0),
+    ("zstd-sys", 0),
+];
+
+/// Long tests of a single thread, in which the sanitizer has nothing to find.
+const SINGLE_THREAD: [&str; 4] = [
+    "model::",
+    "victims::",
+    "flood_leaves_established_flows_alone",
+    "all_possible_cpus_use_one_flow",
+];
+
 /// Runs the tests of the crates with threads under ThreadSanitizer.
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask tsan --package rxsteer-ring --filter model")]
@@ -35,7 +54,12 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         .arg("--target-dir")
         .arg(shell::target_dir("tsan"))
         .args(options.package.iter().flat_map(|name| ["--package", name]))
+        .args(OPTIMIZATION.iter().flat_map(|(name, level)| {
+            ["--config".into(), format!("profile.dev.package.{name}.opt-level={level}")]
+        }))
         .args(&options.filter)
+        .arg("--")
+        .args(SINGLE_THREAD.iter().flat_map(|name| ["--skip", name]))
         .env("RUSTC_BOOTSTRAP", "1")
         // One test requests more memory than there is, and expects the refusal.
         .env("TSAN_OPTIONS", "allocator_may_return_null=1")

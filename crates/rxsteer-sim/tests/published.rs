@@ -267,6 +267,7 @@ fn rps_is_reproduced() {
 }
 
 #[test]
+#[ignore = "takes half a minute: cargo xtask sim-fits --all"]
 fn sparse_is_predicted() {
     let report = report(Experiment::Sparse, &AtomicBool::new(false)).unwrap();
     assert_eq!(report.rows.len(), 3 * 12 + 2);

@@ -21,8 +21,8 @@ use rxsteer_xdp::testing::{
 use std::collections::HashMap;
 
 /// Runs of one policy, and packets in each.
-const RUNS: u64 = 10;
-const PACKETS: u64 = 20_000;
+const RUNS: u64 = 6;
+const PACKETS: u64 = 6_000;
 
 const CPUS: [&[u16]; 2] = [&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[0, 3, 17, 64, 130, 201]];
 

@@ -32,7 +32,8 @@ fn iperf3_over_tcp() {
         let (testbed, steering) = steered(gro);
         let _server = clients::iperf3_server(testbed.receiver(), None).unwrap();
         for address in addresses(&testbed.link().far) {
-            for (streams, more) in [("1", &[][..]), ("1", &["-R"]), ("16", &[]), ("4", &["-R"])] {
+            let runs = [("16", &[][..]), ("4", &["-R"]), ("1", &[]), ("1", &["-R"])];
+            for (streams, more) in runs.into_iter().take(slice(2, 4)) {
                 let options = [&["-t", time, "-P", streams], more].concat();
                 let report = clients::iperf3(testbed.sender(), address, &options).unwrap();
                 assert!(report.received > 1_000_000, "{address} {options:?}: {report:?}");

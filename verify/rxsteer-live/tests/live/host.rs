@@ -184,7 +184,7 @@ fn killed_at_any_moment_it_is_restored() {
     let journal = std::path::Path::new("/run/rxsteer/host-journal.jsonl");
     let whole = std::fs::metadata(journal).unwrap().len();
     succeeds(receiver, &["restore", "--yes"]);
-    let (rounds, mut midway) = (slice(25, 100), 0);
+    let (rounds, mut midway) = (slice(10, 100), 0);
     for round in 0..rounds {
         let mut command = receiver.command(rxsteer().unwrap());
         let mut child =

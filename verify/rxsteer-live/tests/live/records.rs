@@ -164,7 +164,7 @@ fn files_of_one_that_was_killed_are_complete() {
     let folder = tempfile::tempdir().unwrap();
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let mut written = 0;
-    for round in 0..slice(5, 50) {
+    for round in 0..slice(3, 50) {
         let file = folder.path().join("f.csv").display().to_string();
         let arguments: Vec<&str> = format!(
             "in0 --policy rps --cpus 0-0 --flows {file} --flows-rotate-size 4KiB --flow-idle-timeout 1s"

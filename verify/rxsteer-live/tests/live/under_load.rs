@@ -234,7 +234,7 @@ fn starts_and_stops_under_load_lose_and_leave_nothing() {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 10_000, &stop));
         let stopping = super::Stop(&stop);
         let rounds = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for round in 0..slice(8, 200) {
+            for round in 0..slice(4, 200) {
                 let arguments = ["in0", "--policy", "rps", "--cpus", "0-1"];
                 let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
                 std::thread::sleep(Duration::from_millis(20));

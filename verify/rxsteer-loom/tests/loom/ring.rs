@@ -1,6 +1,5 @@
 //! loom checks every interleaving (up to the preemption bound LOOM_MAX_PREEMPTIONS) of the ring's two ends. `cargo
 //! xtask loom` runs these tests.
-#![cfg(loom)]
 
 use loom::thread;
 use rxsteer_ring::ring_starting_at;

@@ -20,7 +20,6 @@
 //!
 //! No model fails without the Release of `leave`, of an entry or of the index, or without the Acquires that pair
 //! with them: the release fence of the block that was counted in just before replaces each of them.
-#![cfg(loom)]
 
 use loom::sync::Arc;
 use loom::thread;
@@ -292,9 +291,13 @@ fn collect(table: &FlowTable, records: &mut Vec<FlowRecord>) -> usize {
 }
 
 /// Two CPUs count packets of the same new flow at the same time: it becomes one flow.
+///
+/// Making a flow takes so many atomics that this model alone took 90 s with two preemptions, so it has one fewer than the others.
 #[test]
 fn new_flow_is_made_once() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.map(|bound| bound.max(2) - 1);
+    model.check(|| {
         let (table, [mut one, mut other]) = table();
         let thread = thread::spawn(move || {
             assert_eq!(other.update(&[packet(1)]), 1);

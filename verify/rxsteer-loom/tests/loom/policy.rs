@@ -3,7 +3,6 @@
 //!
 //! The tables are as small as possible: one or two CPUs, one sock flow entry. The sparse models have two threads
 //! with one decision each, since a decision reads a dozen atomics.
-#![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
