@@ -54,7 +54,7 @@ impl OutArgs {
         for file in spec.files(workers.iter()) {
             refuse_input(&file, "--out", inputs.clone())?;
         }
-        if policies(config).iter().any(Policy::remembers_flows) || !config.changes.is_empty() {
+        if policies(config).iter().any(Policy::moves_flows) || !config.changes.is_empty() {
             output::note(
                 "rxsteer: here a flow can move to another CPU, and goes on in that CPU's output; a program that follows \
                  connections then sees a part of them. --policy rps keeps each flow in one output.",

@@ -185,7 +185,7 @@ pub(crate) struct OutputArgs {
 
     /// Send flow records to this collector by IPFIX (RFC 7011) over UDP, e.g. 192.0.2.1:4739
     ///
-    /// Per-CPU counts and moves are in files only.
+    /// Per-CPU counts and moves are elements of rxsteer's own (docs/flows.md); a collector that does not know them skips them.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_collector)]
     pub(crate) ipfix: Option<String>,
 }
@@ -212,13 +212,6 @@ impl OutputArgs {
     fn collector(&self, mask: &FlowMask) -> anyhow::Result<Option<Ipfix>> {
         let connect = |to: &String| Ipfix::connect(to, mask, std::process::id(), say);
         self.ipfix.as_ref().map(connect).transpose()
-    }
-}
-
-/// Says what is worth knowing of a target before it is opened.
-fn note_target(target: Option<&Target>) {
-    if let Some(note) = target.and_then(Target::note) {
-        say(&note);
     }
 }
 
@@ -300,7 +293,6 @@ impl RotateArgs {
         names: Option<&str>,
     ) -> anyhow::Result<Outputs> {
         let (target, rotation) = self.target(output, names)?;
-        note_target(target.as_ref());
         let collector = output.collector(&mask)?;
         Outputs::live(target, mask, collector, rotation, say)
     }
@@ -351,7 +343,10 @@ impl RecordArgs {
         let name = self.table.anonymize.mode.is_none().then(|| input.name());
         let view = self.table.view()?;
         let target = self.output.target(name)?;
-        note_target(target.as_ref());
+        // Packets of captures may have been recorded before; live ones never were.
+        if let Some(note) = target.as_ref().and_then(Target::note) {
+            say(&note);
+        }
         let outputs = Outputs::once(target, view.mask, self.output.collector(&view.mask)?)?;
         let table = self.table.table(self.flow_idle_timeout);
         Recording::start(outputs, &table, view, config, None).map(Some)

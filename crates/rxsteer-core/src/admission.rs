@@ -23,12 +23,18 @@
 //! The replacement is that of a set-associative cache that evicts the least frequently used line; the identity in
 //! each way makes counts exact, unlike those of a count-min sketch, which err in the direction of early admission.
 
+use crate::asking::{Asking, flow_of, mixed};
 use crate::last_seen::LastSeen;
 use crate::slot::hash_32;
-use crate::sparse::{Asking, DEFAULT_LOOPS, MAX_LOOPS, flow_of, mixed};
 use crate::sync::{AtomicU64, Ordering};
 use alloc::boxed::Box;
 use core::fmt;
+
+/// The largest number of loops: slots per CPU.
+pub const MAX_LOOPS: u8 = 5;
+
+/// The default number of loops (`CONFIG_NR_RPS_MAP_LOOPS`).
+pub const DEFAULT_LOOPS: u8 = 4;
 
 /// The logarithm of the number of sets of one producer.
 pub const SETS_LOG: u32 = 10;
@@ -226,7 +232,7 @@ impl Candidates {
 mod tests {
     use super::*;
     use crate::flow::FlowHash;
-    use crate::sparse::INACTIVE_AFTER_NS;
+    use crate::last_seen::INACTIVE_AFTER_NS;
     use alloc::vec::Vec;
 
     const SECOND: u64 = INACTIVE_AFTER_NS;

@@ -1,15 +1,15 @@
 //! A policy, compiled: how it chooses a packet's CPU. Rules with a policy of their own have one each.
 
 use crate::admission::{Candidates, Slots};
+use crate::asking::Asking;
 use crate::balance::Buckets;
 use crate::bound::Bindings;
 use crate::config::SteerConfig;
 use crate::cpu::CpuId;
-use crate::explain::NoSlot;
 use crate::maps::Maps;
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
-use crate::sparse::Asking;
+use crate::sparse::NoSlot;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 

@@ -13,6 +13,8 @@ use crate::sparse::SlotId;
 use crate::steer::Steering;
 use crate::target::{Target, TargetRule};
 
+pub use crate::sparse::NoSlot;
+
 /// One decision, with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
@@ -124,22 +126,6 @@ pub enum Reason {
     Stays {
         /// Why the flow has no sparse slot, under rules that give slots.
         no_slot: Option<NoSlot>,
-    },
-}
-
-/// Why a flow gets no sparse slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoSlot {
-    /// A flow was hashed within the last second.
-    HashActive,
-    /// Every slot of the map is taken.
-    AllTaken,
-    /// The packet is not yet the one from which on its flow may get a slot ([`crate::admission`]).
-    NotAdmitted {
-        /// The packet's number within the flow's second, from 1.
-        packet: u8,
-        /// The number from which on the flow may get a slot.
-        after: u8,
     },
 }
 

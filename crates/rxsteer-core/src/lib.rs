@@ -7,6 +7,7 @@
 extern crate alloc;
 
 pub mod admission;
+mod asking;
 pub mod backlogs;
 pub mod balance;
 pub mod balancer;

@@ -1,9 +1,9 @@
 //! Limits and default sizes.
 
+pub use crate::admission::{DEFAULT_LOOPS, MAX_LOOPS};
 pub use crate::balance::{BUCKETS, INTERVAL_MS, THRESHOLD_PERCENT};
 pub use crate::flow_limit::{DEFAULT_FLOW_LIMIT_BUCKETS, MAX_FLOW_LIMIT_BUCKETS};
 pub use crate::rfs::{DEFAULT_SOCK_FLOW_ENTRIES, MAX_SOCK_FLOW_ENTRIES};
-pub use crate::sparse::{DEFAULT_LOOPS, MAX_LOOPS};
 
 /// The largest number of RX queues.
 pub const MAX_RX_QUEUES: u16 = 1024;

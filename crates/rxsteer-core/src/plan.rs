@@ -3,6 +3,7 @@
 //! do not change. The old plan stays alive while a producer still decides by it.
 
 use crate::admission::Candidates;
+use crate::asking::Asking;
 use crate::backlogs::Arrival;
 use crate::balance::{Buckets, Counted};
 use crate::balancer::Move;
@@ -15,7 +16,7 @@ use crate::maps::{Map, Maps};
 use crate::matching::{Matcher, PacketRule, RulePolicy, Targets};
 use crate::policy::Fallback;
 use crate::rfs::SockFlowTable;
-use crate::sparse::{Asking, SparseTable};
+use crate::sparse::SparseTable;
 use crate::target::{Target, TargetRule};
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -118,6 +118,12 @@ impl Policy {
         self.is_rfs() || self.slots().is_some()
     }
 
+    /// Whether a flow can move to another CPU although the settings stay: by its own decision, or because its bucket moves.
+    #[must_use]
+    pub fn moves_flows(&self) -> bool {
+        self.remembers_flows() || self.balance().is_some()
+    }
+
     /// Whether RX queues can have CPU maps of their own. Buckets have one table for all queues.
     #[must_use]
     pub fn has_maps(&self) -> bool {

@@ -35,6 +35,7 @@
 //! either result is a target like any other.
 
 use crate::admission::Candidates;
+use crate::asking::{Asking, flow_of, mixed};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::last_seen::LastSeen;
@@ -43,13 +44,9 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, spin_loop};
 use alloc::boxed::Box;
 use alloc::vec;
 
+pub use crate::admission::{DEFAULT_LOOPS, MAX_LOOPS};
+pub use crate::asking::identity;
 pub use crate::last_seen::INACTIVE_AFTER_NS;
-
-/// The largest number of loops: slots per CPU.
-pub const MAX_LOOPS: u8 = 5;
-
-/// The default number of loops (`CONFIG_NR_RPS_MAP_LOOPS`).
-pub const DEFAULT_LOOPS: u8 = 4;
 
 /// Slots per CPU in the table: the next power of two above [`MAX_LOOPS`].
 const ROW: usize = 8;
@@ -126,14 +123,20 @@ impl Walk {
     }
 }
 
-/// A request for a flow's slot.
-#[derive(Clone, Copy)]
-pub(crate) struct Asking {
-    pub(crate) device: u16,
-    pub(crate) hash: FlowHash,
-    pub(crate) now_ns: u64,
-    /// The number of the producer that asks.
-    pub(crate) producer: u16,
+/// Why a flow gets no sparse slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoSlot {
+    /// A flow was hashed within the last second.
+    HashActive,
+    /// Every slot of the map is taken.
+    AllTaken,
+    /// The packet is not yet the one from which on its flow may get a slot ([`crate::admission`]).
+    NotAdmitted {
+        /// The packet's number within the flow's second, from 1.
+        packet: u8,
+        /// The number from which on the flow may get a slot.
+        after: u8,
+    },
 }
 
 /// The identity of a slot, for display.
@@ -392,24 +395,6 @@ impl SparseTable {
     fn chain(&self, flow: u64) -> usize {
         hash_32(mixed(flow), self.chains_log) as usize
     }
-}
-
-#[inline(always)]
-pub(crate) fn flow_of(asking: &Asking) -> u64 {
-    identity(asking.device, asking.hash)
-}
-
-/// The identity of a flow in the tables of slots: never 0, and below 2^49.
-#[inline(always)]
-#[must_use]
-pub fn identity(device: u16, hash: FlowHash) -> u64 {
-    (u64::from(device) + 1) << 32 | u64::from(hash.get())
-}
-
-/// A flow's hash with its device, so that the two halves of a flow through a router are in different chains.
-#[inline(always)]
-pub(crate) fn mixed(flow: u64) -> u32 {
-    flow as u32 ^ ((flow >> 32) as u32).wrapping_mul(0x9e37_79b1)
 }
 
 #[inline(always)]

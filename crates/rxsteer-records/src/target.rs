@@ -202,7 +202,7 @@ impl Target {
         })
     }
 
-    /// A note for the user before the run.
+    /// A note for the user before a run over captures: their packets may have been recorded before.
     pub fn note(&self) -> Option<String> {
         let Target::DataSet(data_set) = self else { return None };
         let earlier = data_set.earlier_runs();

@@ -254,9 +254,7 @@ impl Settings {
     /// Whether the CPU of a flow may change although the settings stay: by the policy, because a bucket moves, or since
     /// packets of a flow match different rules.
     pub(crate) fn remember_flows(&self) -> bool {
-        self.policy.remembers_flows()
-            || self.policy.balance().is_some()
-            || !self.packet_rules.is_empty()
+        self.policy.moves_flows() || !self.packet_rules.is_empty()
     }
 
     /// The same settings without policy and rules: each frame stays where it is received.

@@ -232,5 +232,5 @@ pub(super) fn why_none_may_move(args: &LiveArgs, way: Way, named: &[Named]) -> O
 
 /// Whether flows can move to other CPUs while the settings stay.
 pub(super) fn flows_can_move(config: &PipelineConfig) -> bool {
-    config.policy.remembers_flows() || !config.packet_rules.is_empty() || !config.pin
+    config.policy.moves_flows() || !config.packet_rules.is_empty() || !config.pin
 }

@@ -71,10 +71,8 @@ pub(super) fn open(
     options.busy_poll_us = args.busy_poll;
     options.zero_copy = args.zero_copy.then_some(true);
     let mut opened = xdp::open(&ports, &options).context("can't receive by AF_XDP")?;
-    if args.bridge.is_none() {
-        // Not before they attached: where that fails, the host goes on receiving.
-        interfaces.iter().for_each(|named| note_taken(&named.name));
-    }
+    // Not before they attached: where that fails, the host goes on receiving.
+    interfaces.iter().for_each(|named| note_taken(&named.name));
     let modes = opened.iter().map(mode).collect();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for (port, named) in opened.iter_mut().zip(interfaces) {

@@ -58,7 +58,7 @@ pub(crate) struct ReplayArgs {
     ///
     /// The flow hash has a random secret, in the kernel too, so one replay is one draw. With --seeds the report has the
     /// minimum, median and maximum over 2 to 1000 secrets: --hash-seed (random by default) and those that follow it.
-    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MOST_SECRETS>, conflicts_with_all = ["flows", "out"])]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MOST_SECRETS>, conflicts_with_all = ["flows", "ipfix", "out"])]
     pub(crate) seeds: Option<u32>,
 
     #[command(flatten)]

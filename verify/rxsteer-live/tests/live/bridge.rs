@@ -353,11 +353,12 @@ fn several_tx_queues_are_refused_where_flows_move() {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let testbed = row(LinkOptions { queues: 2, ..LinkOptions::default() });
     let middle = &testbed.namespaces[1];
-    let mut live =
-        Steering::begin_live_by(middle, &[], &arguments("sparse", &["--io", "packet"])).unwrap();
-    let soon = Duration::from_secs(20);
-    assert_eq!(live.wait(soon).unwrap().code(), Some(2));
-    live.says("2 TX queues", soon).unwrap();
+    for policy in ["sparse", "rps+balance"] {
+        let live = Steering::begin_live_by(middle, &[], &arguments(policy, &["--io", "packet"]));
+        let (mut live, soon) = (live.unwrap(), Duration::from_secs(20));
+        assert_eq!(live.wait(soon).unwrap().code(), Some(2), "{policy}");
+        live.says("2 TX queues", soon).unwrap();
+    }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
     let more = ["--io", "packet", "--socket", &socket];
