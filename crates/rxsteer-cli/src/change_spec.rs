@@ -2,6 +2,7 @@
 
 use clap::Args;
 use rxsteer_settings::{Rules, Steering, Tables, Text, backlog};
+use rxsteer_user::core::Policy;
 use rxsteer_user::{SteerChange, When, sys};
 use std::str::FromStr;
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl FromStr for PlannedChange {
 }
 
 /// The settings of a specification. They are separated by commas or semicolons; a comma belongs to a
-/// value like 0-3,8 where no setting's name follows it.
+/// value like 0-3,8 where no setting's name follows it, and to a policy like sparse:loops=2,after=8.
 fn settings(spec: &str) -> Vec<&str> {
     let mut settings = Vec::new();
     let mut start = 0;
@@ -63,7 +64,11 @@ fn settings(spec: &str) -> Vec<&str> {
         let rest = spec[at + 1..].trim_start();
         let word = rest.split('=').next().unwrap_or_default().trim();
         // A misspelt name is no part of a list of CPUs either.
-        let is_name = rest.contains('=') && word.starts_with(|c: char| c.is_ascii_alphabetic());
+        let is_of_policy =
+            spec[start..].trim_start().starts_with("policy") && Policy::has_setting(word);
+        let is_name = rest.contains('=')
+            && word.starts_with(|c: char| c.is_ascii_alphabetic())
+            && !is_of_policy;
         if separator == ";" || is_name {
             settings.push(&spec[start..at]);
             start = at + 1;
@@ -117,6 +122,15 @@ mod tests {
         let expected = PlannedChange(When::Time(1_500_000_000), change);
         assert_eq!(parse("1500ms:policy=bound:0=1;cpus=0-2"), Ok(expected.clone()));
         assert_eq!(parse("1500ms:policy=bound:0=1, cpus = 0,1-2"), Ok(expected));
+        let policy: Policy = "rfs+sparse+balance:buckets=512,interval=1s,after=3".parse().unwrap();
+        let change = SteerChange {
+            policy: Some(policy.clone()),
+            cpus: "0-2".parse().ok(),
+            ..SteerChange::default()
+        };
+        let expected = PlannedChange(When::Packets(5), change);
+        assert_eq!(parse(&format!("5p:policy={policy},cpus=0-2")), Ok(expected.clone()));
+        assert_eq!(parse(&format!("5p:cpus=0-2;policy={policy}")), Ok(expected));
         let change = SteerChange {
             rps_maps: Some(vec![
                 (0.into(), "1".parse().unwrap()),

@@ -18,6 +18,7 @@ use rxsteer_status::{Audience, Event, EventKind, EventLog, Happened};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{
@@ -52,6 +53,11 @@ impl EventsArg {
             "--events - and --json both take standard output; name a file with --events FILE"
         );
         Ok(())
+    }
+
+    /// The file that is named, if one is.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.to.as_deref().filter(|_| !self.is_stdout())
     }
 
     /// Prints the report: to standard error where events take standard output.
@@ -140,7 +146,16 @@ impl EventsTo {
             }
             Some(path) => {
                 let name = rxsteer_user::shown(path);
-                let file = OpenOptions::new().create(true).append(true).open(path);
+                let mut options = OpenOptions::new();
+                options.append(true);
+                // Opening a pipe waits for its reader, and no signal would end that.
+                if path.metadata().is_ok_and(|about| about.file_type().is_fifo()) {
+                    let tried = options.clone().custom_flags(nix::libc::O_NONBLOCK).open(path);
+                    tried.with_context(|| {
+                        format!("no program reads the pipe {name} for --events; start one first")
+                    })?;
+                }
+                let file = options.create(true).open(path);
                 let file = file.with_context(|| format!("can't open {name} for --events"))?;
                 Some((name, Box::new(file)))
             }

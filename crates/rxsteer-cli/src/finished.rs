@@ -44,7 +44,9 @@ impl Run {
         } else if !self.issues.is_empty()
             || worker_died
             || self.report.reordered > 0
-            || self.recorded.as_ref().is_some_and(|recorded| recorded.failure.is_some())
+            || self.recorded.as_ref().is_some_and(|recorded| {
+                recorded.failure.is_some() || recorded.ipfix.is_some_and(|(_, [_, lost])| lost > 0)
+            })
             || self.out.iter().flatten().any(|out| out.error.is_some())
         {
             Outcome::Findings

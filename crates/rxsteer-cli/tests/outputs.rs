@@ -17,6 +17,42 @@ fn assert_refused(output: &Output, words: &str) {
     assert!(output.stdout.is_empty());
 }
 
+/// A UDP port of this host that nobody listens at: the network refuses what is sent there.
+#[test]
+fn records_that_are_not_sent_are_a_finding() {
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let collector = port.expect("a port").to_string();
+    let load = ["replay", "--synthetic", "frames=2000,flows=500"];
+    let output = rxsteer(&[&load[..], &["--ipfix", &collector]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(errors(&output).contains("did not reach"), "{}", errors(&output));
+    let seeds = rxsteer(&[&load[..], &["--ipfix", &collector, "--seeds", "2"]].concat());
+    assert_refused(&seeds, "cannot be used with");
+}
+
+/// Events are appended to their file, so another file's content would be damaged.
+#[test]
+fn events_get_a_file_of_their_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = pcap(1, &[&[0; 60]]);
+    let capture = written(dir.path(), "0.pcap", &bytes);
+    let other = written(dir.path(), "other.pcap", &bytes);
+    let change = ["--change-at", "1p:policy=none"];
+    let replay = |more: &[&str]| rxsteer(&[&["replay", text(&other)], &change[..], more].concat());
+    assert_refused(&replay(&["--events", text(&other)]), "is the input");
+    let flows = dir.path().join("x.csv");
+    assert_refused(&replay(&["--events", text(&flows), "--flows", text(&flows)]), "another output");
+    let out = format!("pcap:{}/%d.pcap", dir.path().display());
+    let refused = replay(&["--events", text(&capture), "--out", &out, "--cpus", "0-0"]);
+    assert_refused(&refused, "another output");
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    assert_refused(&replay(&["--events", text(&pipe)]), "no program reads the pipe");
+    let out = format!("pcap:{}", text(&pipe));
+    assert_refused(&replay(&["--out", &out, "--cpus", "0-0"]), "use pipe:");
+    assert_eq!(fs::read(&other).expect("it is there"), bytes);
+}
+
 #[test]
 fn output_that_is_an_input_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -36,6 +72,19 @@ fn output_that_is_an_input_is_refused() {
     if cfg!(feature = "sim") {
         let csv = rxsteer(&["sim", "--from", text(&capture), "--csv", text(&capture)]);
         assert_refused(&csv, "--csv");
+        let short = ["sim", "router-one-queue", "--seconds", "0.001", "--csv"];
+        let pipe = dir.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        let [to_pipe, to_file] = ["to-pipe", "to-file"].map(|name| dir.path().join(name));
+        symlink(&pipe, &to_pipe).expect("a link");
+        for no_file in [&pipe, &to_pipe] {
+            assert_refused(&rxsteer(&[&short[..], &[text(no_file)]].concat()), "no ordinary file");
+        }
+        let target = written(dir.path(), "target.csv", b"");
+        symlink(&target, &to_file).expect("a link");
+        let output = rxsteer(&[&short[..], &[text(&to_file)]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        assert!(to_file.is_symlink() && fs::metadata(&target).expect("it is there").len() > 0);
         let scenario = written(dir.path(), "index.html", b"title = 'x'");
         let report = rxsteer(&["sim", text(&scenario), "--report", text(dir.path())]);
         assert_refused(&report, "--report");

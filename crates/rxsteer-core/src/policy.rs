@@ -112,6 +112,12 @@ impl Policy {
         }
     }
 
+    /// Whether `name` is a setting of some policy, as in `sparse:loops=2,after=8`.
+    #[must_use]
+    pub fn has_setting(name: &str) -> bool {
+        Slots::default().set(name, "").is_some() || Balance::default().set(name, "").is_some()
+    }
+
     /// Whether the policy's decision for a flow can change, so that each flow's CPU must be remembered.
     #[must_use]
     pub fn remembers_flows(&self) -> bool {
@@ -251,9 +257,15 @@ fn parse_settings(
     settings: &'static str,
     mut set: impl FnMut(&str, &str) -> Option<Result<(), &'static str>>,
 ) -> Result<(), PolicyError> {
+    let mut keys: Vec<&str> = Vec::new();
     for item in rest.into_iter().flat_map(|rest| rest.split(',')) {
         let (key, value) = item.split_once('=').unwrap_or((item, ""));
-        let read = set(key.trim(), value.trim()).unwrap_or(Err(settings));
+        let key = key.trim();
+        let read = match keys.contains(&key) {
+            true => Err("it is set twice"),
+            false => set(key, value.trim()).unwrap_or(Err(settings)),
+        };
+        keys.push(key);
         read.map_err(|why| PolicyError::BadSetting(name, item.trim().to_string(), why))?;
     }
     Ok(())
@@ -375,6 +387,10 @@ mod tests {
             assert!(matches!(error(&text), PolicyError::BadSetting(..)), "{bad}");
         }
         assert!(matches!(error("sparse+balance:loops=6"), PolicyError::BadSetting(..)));
+        for twice in ["sparse:loops=2,loops=3", "rps+balance:moves=1,buckets=512,moves=2"] {
+            let said = error(twice).to_string();
+            assert!(said.contains("set twice"), "{said}");
+        }
         assert_eq!(error("bound"), PolicyError::NothingBound);
         assert_eq!(error("bound:"), PolicyError::NothingBound);
         for bad in

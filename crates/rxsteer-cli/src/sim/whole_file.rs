@@ -11,7 +11,10 @@ use tempfile::NamedTempFile;
 
 /// A file that does not exist yet.
 pub(crate) struct WholeFile {
+    /// As the user gave it.
     path: PathBuf,
+    /// The same with links resolved.
+    place: PathBuf,
     file: NamedTempFile,
     /// The option that named it, for messages.
     option: &'static str,
@@ -26,15 +29,21 @@ impl WholeFile {
         if path.is_dir() {
             return Err(failed(&"it is a folder"));
         }
+        // The file takes the place of what is there, so that must not be a device or a pipe. Links stay, also one to nothing.
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let is_link = std::fs::symlink_metadata(&place).is_ok_and(|about| about.is_symlink());
+        if is_link || (place.exists() && !place.is_file()) {
+            return Err(failed(&"it is no ordinary file, and would be replaced"));
+        }
         let file = tempfile::Builder::new()
             .prefix(".rxsteer-sim.")
             .suffix(".part")
             // Permissions as for any other new file, limited by the umask.
-            .make_in(folder_of(path), |path| {
+            .make_in(folder_of(&place), |path| {
                 std::fs::OpenOptions::new().write(true).create_new(true).mode(0o666).open(path)
             })
             .map_err(|error: io::Error| failed(&error))?;
-        Ok(WholeFile { path: path.to_owned(), file, option })
+        Ok(WholeFile { path: path.to_owned(), place, file, option })
     }
 
     /// Writes the file, and gives it its final name.
@@ -47,7 +56,7 @@ impl WholeFile {
         };
         self.file.write_all(bytes).map_err(failed)?;
         self.file.as_file().sync_all().map_err(failed)?;
-        self.file.persist(&self.path).map_err(|error| failed(error.error))?;
+        self.file.persist(&self.place).map_err(|error| failed(error.error))?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::sink::stream::Stream;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,11 @@ pub(super) fn open(
 }
 
 fn open_file(path: &Path, zstd: bool) -> Result<Opened, SinkError> {
-    let create = |path| {
+    let create = |path: &Path| {
+        // Opening a pipe waits for its reader, and no signal would end that.
+        if path.metadata().is_ok_and(|about| about.file_type().is_fifo()) {
+            return Err(io::Error::other("it is a pipe; use pipe: for it"));
+        }
         let file = File::create(path)?;
         Ok(if zstd { Out::Zstd(Zstd::new(file)?) } else { Out::File(Stream::new(file)) })
     };

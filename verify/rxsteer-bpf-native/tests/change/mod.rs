@@ -99,7 +99,6 @@ fn summary(waited: &[u64]) -> String {
 /// Asserts that without the rule, a frame is out of order in some run from this seed on.
 fn needs(rule: Rule, first: u64) {
     let broken = (first..first + 3000).find(|seed| run(Some(rule), *seed).world.seen.late > 0);
-    println!("without {rule:?}: a frame is late with seed {broken:?}");
     assert!(broken.is_some(), "without {rule:?}: nothing is late");
 }
 
