@@ -22,7 +22,7 @@ fn assert_refused(output: &Output, words: &str) {
 fn records_that_are_not_sent_are_a_finding() {
     let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let collector = port.expect("a port").to_string();
-    let load = ["replay", "--synthetic", "frames=2000,flows=500"];
+    let load = ["replay", "--synthetic", "packets=2000,flows=500"];
     let output = rxsteer(&[&load[..], &["--ipfix", &collector]].concat());
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(errors(&output).contains("did not reach"), "{}", errors(&output));
@@ -45,7 +45,7 @@ fn events_get_a_file_of_their_own() {
     let out = format!("pcap:{}/%d.pcap", dir.path().display());
     let refused = replay(&["--events", text(&capture), "--out", &out, "--cpus", "0-0"]);
     assert_refused(&refused, "another output");
-    let pipe = dir.path().join("pipe");
+    let pipe = dir.path().join("pipe.pcap");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
     assert_refused(&replay(&["--events", text(&pipe)]), "no program reads the pipe");
     let out = format!("pcap:{}", text(&pipe));

@@ -261,10 +261,11 @@ fn parse_settings(
     for item in rest.into_iter().flat_map(|rest| rest.split(',')) {
         let (key, value) = item.split_once('=').unwrap_or((item, ""));
         let key = key.trim();
-        let read = match keys.contains(&key) {
+        let read = set(key, value.trim()).unwrap_or(Err(settings));
+        let read = read.and_then(|()| match keys.contains(&key) {
             true => Err("it is set twice"),
-            false => set(key, value.trim()).unwrap_or(Err(settings)),
-        };
+            false => Ok(()),
+        });
         keys.push(key);
         read.map_err(|why| PolicyError::BadSetting(name, item.trim().to_string(), why))?;
     }
