@@ -17,7 +17,7 @@ fn assert_refused(output: &Output, words: &str) {
     assert!(output.stdout.is_empty());
 }
 
-/// A UDP port of this host that nobody listens at: the network refuses what is sent there.
+/// A UDP port of this host that no process listens at: the network refuses what is sent there.
 #[test]
 fn records_that_are_not_sent_are_a_finding() {
     let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
