@@ -10,6 +10,7 @@
 //! The thread that makes events never waits for a reader: lines that a slow reader leaves no room for are counted and left
 //! out.
 
+use crate::input::refuse_input;
 use crate::output;
 use anyhow::Context;
 use clap::{Args, ValueHint};
@@ -55,9 +56,20 @@ impl EventsArg {
         Ok(())
     }
 
-    /// The file that is named, if one is.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        self.to.as_deref().filter(|_| !self.is_stdout())
+    /// Refuses a file that is read, or that another output writes: events are appended to it, which would damage it.
+    pub(crate) fn refuse_beside(
+        &self,
+        read: impl IntoIterator<Item = impl AsRef<Path>>,
+        written: impl IntoIterator<Item = PathBuf>,
+    ) -> anyhow::Result<()> {
+        let Some(path) = self.to.as_ref().filter(|_| !self.is_stdout()) else { return Ok(()) };
+        refuse_input(path, "--events", read)?;
+        anyhow::ensure!(
+            written.into_iter().all(|other| other != *path),
+            "--events {} is also the name of another output; name another file",
+            rxsteer_user::shown(path)
+        );
+        Ok(())
     }
 
     /// Prints the report: to standard error where events take standard output.

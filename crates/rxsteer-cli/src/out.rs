@@ -12,7 +12,7 @@ use rxsteer_user::core::Policy;
 use rxsteer_user::printable;
 use rxsteer_user::sink::{SinkDrop, SinkKind, SinkReport, SinkSpec, SinkSpecError, Sinks};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -42,6 +42,12 @@ fn parse_out(text: &str) -> Result<SinkSpec, String> {
 }
 
 impl OutArgs {
+    /// The files and pipes that are written, one for each worker of `config`.
+    pub(crate) fn files(&self, config: &PipelineConfig) -> Vec<PathBuf> {
+        let workers = config.workers();
+        self.out.iter().flat_map(|spec| spec.files(workers.iter())).collect()
+    }
+
     /// Opens an output for each worker of `config`, if outputs are asked for. None may be one of `inputs`.
     pub(crate) fn open(
         &self,
@@ -51,7 +57,7 @@ impl OutArgs {
     ) -> anyhow::Result<Option<Sinks>> {
         let Some(spec) = &self.out else { return Ok(None) };
         let workers = config.workers();
-        for file in spec.files(workers.iter()) {
+        for file in self.files(config) {
             refuse_input(&file, "--out", inputs.clone())?;
         }
         if policies(config).iter().any(Policy::moves_flows) || !config.changes.is_empty() {

@@ -9,7 +9,7 @@ use crate::change_spec::PlannedChange;
 use crate::events_out::EventsTo;
 use crate::finished::Run;
 use crate::hash_key::HashSeed;
-use crate::input::{Input, issues, refuse_input, skipped, stop_on_interrupt};
+use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::out;
 use crate::output::lines::room_on_terminal;
 use crate::output::{self, json, table};
@@ -37,20 +37,6 @@ use std::time::{Duration, Instant};
 const MUCH_MEMORY: u64 = 1 << 30;
 
 /// The command.
-/// Refuses a file of events that is read, or that another output would write: both would damage it.
-fn refuse_events(args: &ReplayArgs, config: &PipelineConfig) -> anyhow::Result<()> {
-    let Some(path) = args.events.file() else { return Ok(()) };
-    refuse_input(path, "--events", args.captures.iter().chain(&args.steer.config))?;
-    let records = args.records.output.flows.iter().cloned();
-    let out = args.out.out.iter().flat_map(|spec| spec.files(config.workers().iter()));
-    anyhow::ensure!(
-        records.chain(out).all(|other| other != path),
-        "--events {} is also the name of another output; name another file",
-        shown(path)
-    );
-    Ok(())
-}
-
 pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.settings()?;
     let (config, hash_seed) = pipeline_config(args, &steer)?;
@@ -74,7 +60,10 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         let secrets = seeds::Secrets::new(hash_seed, count)?;
         return seeds::command(args, config, &input, sources, secrets, &stop);
     }
-    refuse_events(args, &config)?;
+    args.events.refuse_beside(
+        args.captures.iter().chain(&args.steer.config),
+        args.records.output.flows.iter().cloned().chain(args.out.files(&config)),
+    )?;
     let mut sinks = args.out.open(args.captures.iter(), &config, &stop)?;
     let events = EventsTo::open(&args.events)?.begin()?;
     let place = Place::find(Command::Replay, args.socket.as_deref())?;

@@ -4,8 +4,8 @@
 use crate::Sink;
 use crate::csv::Csv;
 use crate::json_lines::JsonLines;
-use crate::temporary::{Temporary, folder_of};
-use anyhow::{bail, ensure};
+use crate::temporary::{Temporary, folder_of, place_of};
+use anyhow::{anyhow, bail, ensure};
 use rxsteer_flows::FlowMask;
 use rxsteer_user::shown;
 use std::collections::BTreeSet;
@@ -129,10 +129,7 @@ impl Target {
         let folder = folder_of(path);
         ensure!(folder.is_dir(), "there is no folder {} for {name}; make it first", shown(folder));
         // An existing file is replaced, so it must not be a device.
-        ensure!(
-            !path.exists() || path.is_file(),
-            "{name} is no ordinary file, and would be replaced; name another"
-        );
+        place_of(path).map_err(|why| anyhow!("{name} {why}; name another"))?;
         Ok(Target::File(File { path: path.to_owned(), format, mark: None, last: 0 }))
     }
 

@@ -117,6 +117,18 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     }
 }
 
+/// The file that a new one called `path` would replace, or where it would be: the path with links resolved.
+///
+/// # Errors
+/// When what is there is no ordinary file, such as a device, a pipe or a link to nothing, which would be gone.
+pub fn place_of(path: &Path) -> Result<PathBuf, &'static str> {
+    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    match place.symlink_metadata() {
+        Ok(about) if !about.is_file() => Err("is no ordinary file, and would be replaced"),
+        _ => Ok(place),
+    }
+}
+
 /// The folder that contains a path's file.
 pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {

@@ -70,7 +70,7 @@ fn requests_wait_as_in_m_m_c() {
     const CLIENTS: u32 = 20_000;
     for (servers, threads) in [(1, Some(1)), (4, None)] {
         // The fuller the queue, the longer one wait follows from the one before, and the more requests a mean takes. Its
-        // relative standard error on one server, by theory: 0.5 % and 0.8 %.
+        // relative standard error on one server, by theory: 0.3 % and 0.8 %.
         for (load, requests) in [(0.5, 3e6), (0.9, 7e6)] {
             let per_second = load * f64::from(servers) * 1e9 / SERVICE_NS;
             let think_ns = f64::from(CLIENTS) / per_second * 1e9;

@@ -70,6 +70,10 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let end = Arc::new(AtomicBool::new(false));
     // What was received until a signal came is all there is: nothing is interrupted.
     end_on_signals(vec![end.clone()])?;
+    args.events.refuse_beside(
+        &args.steer.config,
+        args.records.output.flows.iter().cloned().chain(args.out.files(&config)),
+    )?;
     // Before anything is received: readers of pipes may let it wait.
     let mut sinks = args.out.open(std::iter::empty::<&str>(), &config, &end)?;
     let mut bound = args.listen.bind()?;

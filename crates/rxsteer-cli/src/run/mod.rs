@@ -110,7 +110,9 @@ mod running {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
         }
         let settings = args.settings()?;
-        let events_to = EventsTo::open(&settings.fixed.events)?;
+        let events = &settings.fixed.events;
+        events.refuse_beside(&args.config, settings.fixed.records.output.flows.iter().cloned())?;
+        let events_to = EventsTo::open(events)?;
         args.check_records(&settings)?;
         let bound = settings.fixed.listen.bind()?;
         let begin = || -> anyhow::Result<_> {

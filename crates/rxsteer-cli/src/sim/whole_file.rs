@@ -2,7 +2,7 @@
 //! after an hour of it.
 
 use anyhow::anyhow;
-use rxsteer_records::temporary::folder_of;
+use rxsteer_records::temporary::{folder_of, place_of};
 use rxsteer_user::shown;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,12 +29,7 @@ impl WholeFile {
         if path.is_dir() {
             return Err(failed(&"it is a folder"));
         }
-        // The file takes the place of what is there, so that must not be a device or a pipe. Links stay, also one to nothing.
-        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let is_link = std::fs::symlink_metadata(&place).is_ok_and(|about| about.is_symlink());
-        if is_link || (place.exists() && !place.is_file()) {
-            return Err(failed(&"it is no ordinary file, and would be replaced"));
-        }
+        let place = place_of(path).map_err(|why| failed(&format!("it {why}")))?;
         let file = tempfile::Builder::new()
             .prefix(".rxsteer-sim.")
             .suffix(".part")
