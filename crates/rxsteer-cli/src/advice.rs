@@ -138,7 +138,7 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
         }
         if speed == Speed::Max {
             note += " At --speed max the packets of seconds are under way within milliseconds, so more \
-                     are deferred than live; --speed recorded (or 100x) shows what a live system would do.";
+                     are deferred than live; --speed drained shows what a live system does whose CPUs keep up.";
         }
         notes.push(note);
     }

@@ -96,8 +96,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         hash: steer.hash().name(),
         hash_seed,
         is_a_draw: hash_seed.is_some() && steer.flows.hash_seed.is_none() && by_hash(&config),
-        repeatable: !policies(&config).iter().any(Policy::remembers_flows)
-            && config.changes.is_empty(),
+        repeatable: is_repeatable(args, &config),
         settings: settings(args, &config),
         skipped: skipped(&sources),
         max_backlog: config.max_backlog,
@@ -120,6 +119,14 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     Ok(run.outcome())
 }
 
+/// Whether the same command has the same result again: where no decision depends on how far the workers are, or where that
+/// is always the same. Applications record the CPUs of their flows in no certain order.
+fn is_repeatable(args: &ReplayArgs, config: &PipelineConfig) -> bool {
+    let in_step = args.speed == Speed::Drained && args.rx_threads == 1 && args.app_cpus.is_none();
+    let alone = !policies(config).iter().any(Policy::moves_flows) && config.changes.is_empty();
+    in_step || alone
+}
+
 /// How frames are received and consumed, beside the configuration.
 pub(crate) struct Replay {
     pub(crate) speed: Speed,
@@ -128,9 +135,10 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// As fast as it goes, and consumed at no cost.
-    pub(crate) fn fast(apps: Option<Apps>) -> Replay {
-        Replay { speed: Speed::Max, per_packet: Duration::ZERO, apps }
+    /// As on a system whose CPUs keep up, as fast as that goes. Only policies that move flows depend on that.
+    pub(crate) fn keeping_up(policy: &Policy, apps: Option<Apps>) -> Replay {
+        let speed = if policy.moves_flows() { Speed::Drained } else { Speed::Max };
+        Replay { speed, per_packet: Duration::ZERO, apps }
     }
 
     fn of(args: &ReplayArgs) -> Replay {
@@ -242,7 +250,7 @@ fn pipeline_config(
     config.max_backlog = args.max_backlog;
     config.batch = usize::from(args.batch);
     config.on_full = match (args.on_full, args.speed) {
-        (Some(OnFullChoice::Wait), _) | (None, Speed::Max) => OnFull::Wait,
+        (Some(OnFullChoice::Wait), _) | (None, Speed::Max | Speed::Drained) => OnFull::Wait,
         (Some(OnFullChoice::Drop), _) | (None, Speed::Times(_)) => OnFull::Drop,
     };
     config.pin = !args.workers.no_pin;
@@ -287,7 +295,11 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "max_backlog": config.max_backlog,
         "on_full": match config.on_full { OnFull::Wait => "wait", OnFull::Drop => "drop" },
         "batch": config.batch,
-        "speed": match args.speed { Speed::Max => None, Speed::Times(times) => Some(times) },
+        "speed": match args.speed {
+            Speed::Max => serde_json::Value::Null,
+            Speed::Drained => "drained".into(),
+            Speed::Times(times) => times.into(),
+        },
         "inner": config.dissect.inner,
         "key_tunnels": config.dissect.key_tunnels.to_string(),
         "app_cpus": config.standby.as_ref().map(ToString::to_string),

@@ -49,6 +49,24 @@ fn commands(compared: &Value) -> Vec<&str> {
     compared["commands"].as_array().expect("commands").iter().filter_map(Value::as_str).collect()
 }
 
+/// Had the receiver run ahead of the workers, moves would be put off, and by how much would differ from run to run.
+#[test]
+fn flows_move_as_where_cpus_keep_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let capture = capture(folder.path(), &flows(300), 10);
+    let apps = ["--app-cpus", "4-5"];
+    let first = compare(&capture, &apps);
+    let [least, ..] = figure(&first, "rfs", "at_home_share");
+    assert!(least > 0.85, "all rounds but the first reach the application's CPU: {least}");
+    for _ in 0..3 {
+        let again = compare(&capture, &apps);
+        for name in ["moves", "deferred", "imbalance"] {
+            let of = |compared| figure(compared, "sparse", name);
+            assert_eq!(of(&again), of(&first), "{name}");
+        }
+    }
+}
+
 #[test]
 fn policies_stand_side_by_side_with_the_null() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -193,6 +193,15 @@ impl BacklogSender {
         (self.ring.waiting_at_most() > self.ring.limit() / 2, completed)
     }
 
+    /// Whether every packet that was queued is processed. The worker's line is read only while some seem to wait.
+    #[inline]
+    pub(crate) fn is_drained(&mut self) -> bool {
+        self.ring.waiting_at_most() == 0 || {
+            self.ring.completed();
+            self.ring.waiting_at_most() == 0
+        }
+    }
+
     /// Lets `max_backlog` packets wait from now on.
     pub(crate) fn set_limit(&mut self, max_backlog: u32) {
         self.ring.set_limit(max_backlog);

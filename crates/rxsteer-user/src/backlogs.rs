@@ -275,6 +275,16 @@ impl BacklogSet {
         Room::There
     }
 
+    /// Waits until all packets that this thread queued are processed, until no worker is left to do it, or until `stop` is set.
+    pub(crate) fn wait_until_drained(&mut self, stop: &Stop<'_>) {
+        self.kick_own();
+        for backlog in &mut self.backlogs {
+            while !backlog.is_drained() && !self.group.is_lost() && !stop.is_set() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     pub(crate) fn reports(&self) -> Vec<BacklogReport> {
         self.backlogs.iter().map(|backlog| backlog.progress.report()).collect()
     }

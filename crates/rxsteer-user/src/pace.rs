@@ -13,8 +13,19 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 pub enum Speed {
     /// As fast as the receive path accepts it.
     Max,
+    /// Each batch when all packets before it are processed: as fast as that goes. The RX thread decides as on a system whose CPUs
+    /// keep up: a flow that moves waits for no more than the packets of its own batch.
+    Drained,
     /// This factor times the recorded speed; above 0.
     Times(f64),
+}
+
+impl Speed {
+    /// Whether frames wait for their recorded time.
+    #[must_use]
+    pub fn is_recorded(self) -> bool {
+        matches!(self, Speed::Times(_))
+    }
 }
 
 /// The pace of one RX thread.
@@ -22,6 +33,8 @@ pub enum Speed {
 pub struct Pace {
     /// Wall-clock nanoseconds per recorded nanosecond; 0 for no pace.
     stretch: f64,
+    /// Whether a batch waits until all packets before it are processed.
+    drains: bool,
     /// The start in wall-clock time and in recorded time, set by the first frame. Clones share it.
     origin: Arc<OnceLock<(Instant, u64)>>,
 }
@@ -32,10 +45,10 @@ impl Pace {
     #[must_use]
     pub fn new(speed: Speed) -> Pace {
         let stretch = match speed {
-            Speed::Max => 0.0,
+            Speed::Max | Speed::Drained => 0.0,
             Speed::Times(factor) => factor.recip(),
         };
-        Pace { stretch, origin: Arc::default() }
+        Pace { stretch, drains: speed == Speed::Drained, origin: Arc::default() }
     }
 
     /// Starts the pace now, at this recorded time, unless it has started.
@@ -46,6 +59,11 @@ impl Pace {
     /// Whether the pace ever delays frames.
     pub(crate) fn is_paced(&self) -> bool {
         self.stretch != 0.0
+    }
+
+    /// Whether a batch waits until all packets before it are processed.
+    pub(crate) fn drains(&self) -> bool {
+        self.drains
     }
 
     /// How many of `frames` (not empty) are due now, at most `most`. Sleeps until the first one is due, and

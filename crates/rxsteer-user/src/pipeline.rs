@@ -314,6 +314,7 @@ fn receivers(
                 .then(|| OrderTracker::new(thread, config.dissect, symmetric)),
             batch: config.batch,
             pin: config.pin && config.fits_host(),
+            drains: false,
             clock: shared.clock,
             backlogs: BacklogSet {
                 producer: thread as u16,

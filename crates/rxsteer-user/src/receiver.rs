@@ -56,6 +56,8 @@ pub struct Receiver {
     pub(crate) order_tracker: Option<OrderTracker>,
     pub(crate) batch: usize,
     pub(crate) pin: bool,
+    /// Whether each batch waits until all packets before it are processed.
+    pub(crate) drains: bool,
     pub(crate) clock: Clock,
     pub(crate) backlogs: BacklogSet,
     /// RX queues that are configured; their numbers are below this.
@@ -258,6 +260,9 @@ impl Receiver {
                 break;
             }
             next += count;
+            if self.drains {
+                self.backlogs.wait_until_drained(stop);
+            }
         }
         self.backlogs.kick_own();
     }

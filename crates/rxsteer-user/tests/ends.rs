@@ -159,6 +159,43 @@ fn source_without_frames_is_asked_again() {
     }
 }
 
+/// Full blocks of frames; before each, what was processed of those before.
+struct InStep {
+    processed: Arc<AtomicU32>,
+    given: u32,
+    seen: Vec<(u32, u32)>,
+}
+
+impl Source for InStep {
+    fn fill(&mut self, block: &mut Block) -> Fill {
+        self.seen.push((self.given, self.processed.load(Ordering::Relaxed)));
+        for _ in 0..200 {
+            assert!(block.push(&FRAME, info(0)));
+            self.given += 1;
+        }
+        if self.given < 2000 { Fill::More } else { Fill::End }
+    }
+}
+
+#[test]
+fn drained_run_receives_when_all_before_is_processed() {
+    let processed = Arc::new(AtomicU32::new(0));
+    let mut sources = [InStep { processed: processed.clone(), given: 0, seen: Vec::new() }];
+    let handler = |_| {
+        let processed = processed.clone();
+        move |list: &PacketList<'_>| {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            processed.fetch_add(list.len() as u32, Ordering::Relaxed);
+        }
+    };
+    let stop = AtomicBool::new(false);
+    let report =
+        run(&config("0-1"), &mut sources, Speed::Drained, &stop, handler, |_, _| {}).unwrap();
+    assert_eq!((report.packets, report.delivered), (2000, 2000));
+    let seen = &sources[0].seen;
+    assert!(seen.len() == 10 && seen.iter().all(|(given, done)| given == done), "{seen:?}");
+}
+
 /// Two frames whose times are an hour apart, delivered at once.
 struct HourApart(bool);
 

@@ -16,6 +16,8 @@ const WORTH: f64 = 1.2;
 const AS_GOOD: f64 = 0.9;
 /// But not where its minimum is less than this part of the best one's: a host has one secret, and that can be the worst.
 const AT_WORST: f64 = 0.75;
+/// rfs is there to process packets where their application runs. Below this share it does not, as with flows of one packet.
+const AT_HOME: f64 = 0.5;
 
 /// What was measured.
 pub(super) struct Measured {
@@ -28,6 +30,8 @@ pub(super) struct Measured {
     pub(super) fits: Vec<(Policy, Fits)>,
     /// The user says where applications run.
     pub(super) apps_named: bool,
+    /// The share of packets that rfs processed where their application runs: the median over hash secrets.
+    pub(super) at_home: Option<f64>,
     /// What rps gives by the headers inside tunnels, where that was tried.
     pub(super) inside: Option<Fits>,
     /// Whether a CPU is short of time, where that was measured.
@@ -63,8 +67,9 @@ impl Measured {
     /// Policies that the advice may name, the preferred ones first. Without a word on where applications run, rfs was
     /// measured with applications that are made up.
     fn candidates(&self) -> Vec<(&Policy, Fits)> {
+        let reaches_apps = self.apps_named && self.at_home.is_some_and(|share| share >= AT_HOME);
         let may_be = |(policy, _): &&(Policy, Fits)| {
-            *policy != Policy::None && (self.apps_named || !policy.is_rfs())
+            *policy != Policy::None && (reaches_apps || !policy.is_rfs())
         };
         let mut all: Vec<(&Policy, Fits)> =
             self.fits.iter().filter(may_be).map(|(policy, fits)| (policy, *fits)).collect();

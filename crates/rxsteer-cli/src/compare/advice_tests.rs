@@ -18,6 +18,7 @@ fn measured(largest_flow: u64, medians: &[(&str, f64)]) -> Measured {
         largest_flow,
         fits: fits.collect(),
         apps_named: false,
+        at_home: Some(0.9),
         inside: None,
         relief: None,
         too_few: None,
@@ -65,6 +66,8 @@ fn rfs_is_named_only_where_applications_are() {
     let mut measured = measured(50, &SPREAD);
     measured.apps_named = true;
     assert_eq!(rule(&of(&measured)), named(Rule::Steer, "rfs"));
+    measured.at_home = Some(0.1);
+    assert_eq!(rule(&of(&measured)), named(Rule::Steer, "rps"), "it does not reach them");
 }
 
 #[test]

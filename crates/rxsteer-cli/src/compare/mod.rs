@@ -137,7 +137,7 @@ pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
             }
             let sources = input.open()?;
             let stop = stop_on_interrupt(&sources)?;
-            let frames = Frames::new(Some(&input), sources, Speed::Max, &stop)?;
+            let frames = Frames::new(Some(&input), sources, Speed::Drained, &stop)?;
             compare(&args.choices, cpus, &input, frames, None, &stop)
         }
     }
@@ -205,7 +205,7 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
     let queues = args.rx_queues.or(queues).unwrap_or(1).max(1);
     let input = input(&captures, queues, &cpus);
     let sources = input.open()?;
-    let frames = Frames::new(Some(&input), sources, Speed::Max, &stop)?;
+    let frames = Frames::new(Some(&input), sources, Speed::Drained, &stop)?;
     compare(args, cpus, &input, frames, Some(sampled), &stop)
 }
 
@@ -222,14 +222,14 @@ pub(crate) fn traffic(
     let cpus = CpuSet::first(1).context("there is a CPU")?;
     let captures = [sample.path()];
     let input = input(&captures, 1, &cpus);
-    let mut frames = Frames::new(Some(&input), input.open()?, Speed::Max, stop)?;
+    let mut frames = Frames::new(Some(&input), input.open()?, Speed::Drained, stop)?;
     let mut traffic = Traffic { frames: sample.frames, ..Traffic::default() };
     for inner in [false, true] {
         let dissect = DissectOptions { inner, ..DissectOptions::default() };
         let config = config(Policy::Rps, &cpus, &input, dissect);
         let secrets = Secrets::new(Some(random_seed()), 1)?;
         let bar = progress::runs(1, true);
-        let draws = draws(&Replay::fast(None), &mut { config }, &mut frames, secrets, stop, &bar)?;
+        let draws = draws(&Replay::keeping_up(&Policy::Rps, None), &mut { config }, &mut frames, secrets, stop, &bar)?;
         let Some(Draws { last, .. }) = draws else { return Ok(None) };
         let found = (last.steered_flows, last.largest_flow);
         if inner {
@@ -241,7 +241,7 @@ pub(crate) fn traffic(
     Ok(Some(traffic))
 }
 
-/// How frames are received and steered, whatever is compared: on any host, at full speed, with the order checked.
+/// How frames are received and steered, whatever is compared: on any host, with the order checked.
 fn config(
     policy: Policy,
     cpus: &CpuSet,
@@ -293,7 +293,7 @@ fn compare(
         // Where the hash decides nothing, one secret is all of them.
         let count = if by_hash(&config) { count } else { count.first(1) };
         let apps = policy.is_rfs().then(|| Apps::on(&app_cpus, None));
-        let replay = Replay::fast(apps);
+        let replay = Replay::keeping_up(policy, apps);
         draws(&replay, &mut config, &mut frames, count, stop, bar)
     };
     let replays = u64::from(args.seeds) * (POLICIES.len() as u64 - 1) + 1;
@@ -360,6 +360,11 @@ fn measured(rows: &[Row], cpus: usize, apps_named: bool) -> Measured {
         largest_flow: last.map_or(0, |report| report.largest_flow),
         fits: rows.iter().filter_map(|row| Some((row.policy.clone(), row.fits()?))).collect(),
         apps_named,
+        at_home: rows
+            .iter()
+            .find(|row| row.policy == Policy::Rfs)
+            .and_then(|row| row.draws.range(Figure::AtHome))
+            .map(|[_, (median, _), _]| median),
         inside: None,
         relief: None,
         too_few: None,

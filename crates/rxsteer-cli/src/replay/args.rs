@@ -79,9 +79,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// max, recorded or a factor like 10x
+    /// max, drained, recorded or a factor like 10x
     ///
-    /// recorded is the speed of the capture, 10x ten times that speed.
+    /// max is as fast as it goes. drained: a batch of packets enters when all before it are processed, so that policies that
+    /// move flows decide as on a system whose CPUs keep up. recorded is the speed of the capture, 10x ten times that speed.
     #[arg(long, default_value = "max", value_parser = words(SPEED_WORDS, parse_speed), allow_hyphen_values = true, help_heading = "Receiving")]
     pub(crate) speed: Speed,
 
@@ -95,7 +96,7 @@ pub(crate) struct ReplayArgs {
 
     /// When a packet's backlog is full
     ///
-    /// By default the packet waits at --speed max and is dropped at other speeds.
+    /// By default the packet waits at --speed max and drained, and is dropped at other speeds.
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Processing")]
     pub(crate) on_full: Option<OnFullChoice>,
 
@@ -164,7 +165,7 @@ fn parse_migration(text: &str) -> Result<Duration, String> {
 }
 
 /// The words of `--speed`.
-const SPEED_WORDS: [&str; 2] = ["max", "recorded"];
+const SPEED_WORDS: [&str; 3] = ["max", "drained", "recorded"];
 
 /// Factors that recorded speed can be multiplied by.
 const SPEEDS: RangeInclusive<f64> = 1e-6..=1e9;
@@ -172,6 +173,7 @@ const SPEEDS: RangeInclusive<f64> = 1e-6..=1e9;
 fn parse_speed(text: &str) -> Result<Speed, String> {
     match text {
         "max" => Ok(Speed::Max),
+        "drained" => Ok(Speed::Drained),
         "recorded" => Ok(Speed::Times(1.0)),
         _ => text
             .strip_suffix('x')
@@ -195,6 +197,7 @@ mod tests {
     #[test]
     fn speeds_are_words_or_factors() {
         assert_eq!(parse_speed("10x"), Ok(Speed::Times(10.0)));
+        assert_eq!(parse_speed("drained"), Ok(Speed::Drained));
         assert_eq!(parse_speed("recorded"), Ok(Speed::Times(1.0)));
         for bad in ["10", "x", "-1x", "0x", "nanx", "infx", "maximum"] {
             assert!(parse_speed(bad).is_err(), "{bad}");

@@ -182,7 +182,7 @@ impl<'a> Frames<'a> {
         speed: Speed,
         stop: &AtomicBool,
     ) -> anyhow::Result<Frames<'a>> {
-        let loaded = if speed == Speed::Max { load(&mut sources, stop) } else { None };
+        let loaded = if !speed.is_recorded() { load(&mut sources, stop) } else { None };
         // ORDER: Relaxed; a request without data.
         if loaded.is_none() && !stop.load(Ordering::Relaxed) {
             let input = input.with_context(|| {
@@ -359,7 +359,7 @@ fn check_again(captures: &[PathBuf], speed: Speed) -> anyhow::Result<()> {
     let Some(pipe) = pipe else { return Ok(()) };
     let pipe = if pipe.as_os_str() == "-" { "standard input" } else { "a pipe" };
     anyhow::ensure!(
-        speed == Speed::Max,
+        !speed.is_recorded(),
         "{pipe} can be read only once, and at recorded speed --seeds reads the input for each secret; save it to a file \
          first, or leave --speed out"
     );

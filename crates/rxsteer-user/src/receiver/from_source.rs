@@ -21,6 +21,7 @@ impl Receiver {
         // For this run only: the thread is the caller's.
         let _pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
         let request = Stop::on(stop);
+        self.drains = pace.drains();
         self.flush_until(&request);
         let dropped_before = source.kernel_drops();
         if pace.is_paced() {
