@@ -423,7 +423,7 @@ fn completion_knows_the_values_of_options() {
         ("replay --else ", &["hash", "local"]),
         ("replay --hash ", &["symmetric", "toeplitz"]),
         ("replay --rx-queues ", &["single", "file", "interface"]),
-        ("replay --speed ", &["max", "recorded"]),
+        ("replay --speed ", &["max", "drained", "recorded"]),
         ("replay --on-full ", &["wait", "drop"]),
         ("replay --key ", &["src", "dst", "protocol", "src-port", "dst-port"]),
         ("replay --partition-by ", &["hash-prefix", "hash-prefix:1"]),

@@ -229,7 +229,14 @@ pub(crate) fn traffic(
         let config = config(Policy::Rps, &cpus, &input, dissect);
         let secrets = Secrets::new(Some(random_seed()), 1)?;
         let bar = progress::runs(1, true);
-        let draws = draws(&Replay::keeping_up(&Policy::Rps, None), &mut { config }, &mut frames, secrets, stop, &bar)?;
+        let draws = draws(
+            &Replay::keeping_up(&Policy::Rps, None),
+            &mut { config },
+            &mut frames,
+            secrets,
+            stop,
+            &bar,
+        )?;
         let Some(Draws { last, .. }) = draws else { return Ok(None) };
         let found = (last.steered_flows, last.largest_flow);
         if inner {
