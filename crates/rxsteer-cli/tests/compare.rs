@@ -49,7 +49,7 @@ fn commands(compared: &Value) -> Vec<&str> {
     compared["commands"].as_array().expect("commands").iter().filter_map(Value::as_str).collect()
 }
 
-/// Had the receiver run ahead of the workers, moves would be put off, and by how much would differ from run to run.
+/// Had the receiver run ahead of the workers, moves would be deferred, and by how much would differ from run to run.
 #[test]
 fn flows_move_as_where_cpus_keep_up() {
     let folder = tempfile::tempdir().expect("a folder");
