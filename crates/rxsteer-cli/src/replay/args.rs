@@ -79,7 +79,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// max, drained, recorded or a factor like 10x
+    /// max, drained, recorded or e.g. 10x
     ///
     /// max is as fast as it goes. drained: a batch of packets enters when all before it are processed, so that policies that
     /// move flows decide as on a system whose CPUs keep up. recorded is the speed of the capture, 10x ten times that speed.
