@@ -16,6 +16,7 @@ use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::steer_args::SteerSettings;
 use crate::userspace::{About, Attending, Origin, Place};
+use crate::words::is_plain;
 use crate::work::{Apps, Work};
 use anyhow::Context;
 use args::{OnFullChoice, ReplayArgs};
@@ -137,7 +138,7 @@ pub(crate) struct Replay {
 impl Replay {
     /// As on a system whose CPUs keep up, as fast as that goes. Only policies that move flows depend on that.
     pub(crate) fn keeping_up(policy: &Policy, apps: Option<Apps>) -> Replay {
-        let speed = if policy.moves_flows() { Speed::Drained } else { Speed::Max };
+        let speed = speed_of_keeping_up(std::slice::from_ref(policy));
         Replay { speed, per_packet: Duration::ZERO, apps }
     }
 
@@ -151,13 +152,16 @@ impl Replay {
     }
 }
 
+/// The speed at which policies decide as on a system whose CPUs keep up, as fast as that goes.
+pub(crate) fn speed_of_keeping_up(policies: &[Policy]) -> Speed {
+    if policies.iter().any(Policy::moves_flows) { Speed::Drained } else { Speed::Max }
+}
+
 /// The command that replays the same traffic under all policies; nothing for generated frames.
 fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
-    let is_plain =
-        |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
     let captures = match args.captures.as_slice() {
         [] => return String::new(),
-        [one] => one.to_str().filter(|name| *name != "-" && is_plain(name)),
+        [one] => one.to_str().filter(|name| is_plain(name)),
         _ => None,
     };
     let capture = captures.unwrap_or("CAPTURE");
@@ -279,19 +283,8 @@ fn input(args: &ReplayArgs) -> Input<'_> {
 
 /// What a run would have to be given to be repeated, beside what the report says elsewhere.
 fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
-    let list = |cpus: &[CpuId]| cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>();
-    serde_json::json!({
-        "cpus": config.cpus.to_string(),
-        "rules": config.packet_rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "rps_maps": config.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}")).collect::<Vec<_>>(),
-        "else": config.fallback.to_string(),
-        "rfs_cpus": config.rfs_cpus.as_ref().map(ToString::to_string),
-        "rx_queues": config.rx_queues,
-        "rx_cpus": list(&config.rx_cpus),
-        "rx_devices": config.rx_devices.iter().max().map_or(1, |last| last + 1),
-        "sock_flow_entries": config.sock_flow_entries.next_power_of_two(),
-        "flow_cnt": config.flow_cnt.map(u32::next_power_of_two),
-        "flow_limit": config.flow_limit,
+    let mut settings = json::decisive(config);
+    let others = serde_json::json!({
         "max_backlog": config.max_backlog,
         "on_full": match config.on_full { OnFull::Wait => "wait", OnFull::Drop => "drop" },
         "batch": config.batch,
@@ -300,8 +293,6 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
             Speed::Drained => "drained".into(),
             Speed::Times(times) => times.into(),
         },
-        "inner": config.dissect.inner,
-        "key_tunnels": config.dissect.key_tunnels.to_string(),
         "app_cpus": config.standby.as_ref().map(ToString::to_string),
         "app_migrate_ns": args.app_migrate.map(|interval| interval.as_nanos() as u64),
         "work_ns": args.workers.work_ns,
@@ -313,7 +304,11 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "anonymize": args.records.table.anonymize.mode.map(|mode| mode.to_string()),
         "partition_by": args.records.output.partition_by.map(|rule| rule.to_string()),
         "out": args.out.out.as_ref().map(ToString::to_string),
-    })
+    });
+    if let serde_json::Value::Object(others) = others {
+        settings.extend(others);
+    }
+    serde_json::Value::Object(settings)
 }
 
 fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {

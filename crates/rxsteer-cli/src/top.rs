@@ -19,7 +19,7 @@ use std::time::Duration;
     Keys: q quits, ? lists all keys: pause, sort, filter, scroll, the next instance. It needs 80 columns and 24 lines. \
     Where the locale is not UTF-8 it draws in ASCII; with NO_COLOR set it has no colours. All figures as JSON: rxsteer \
     status --json --flows 1000.\n\n\
-    Exit status: 0 success; 2 no instance runs, it does not answer, or there is no terminal.")]
+    Exit status: 0 success; 2 no instance runs, it does not answer, there is no terminal, or it is too small.")]
 pub(crate) struct TopArgs {
     /// Only the instance that steers this interface
     #[arg(value_name = "IFACE", conflicts_with = "socket")]
@@ -80,7 +80,7 @@ mod showing {
     use crate::{Outcome, output, signals};
     use anyhow::Context;
     use rxsteer_top::ratatui::layout::Size;
-    use rxsteer_top::{Looks, Replay, Target, once, show};
+    use rxsteer_top::{Looks, MIN_SIZE, Replay, Target, once, show};
     use std::ffi::OsStr;
     use std::io::IsTerminal;
 
@@ -93,6 +93,16 @@ mod showing {
             args.once || (std::io::stdout().is_terminal() && std::io::stdin().is_terminal()),
             "standard input and output are no terminal; rxsteer top --once prints one frame as text"
         );
+        let size = args.once.then(frame_size);
+        if let Some(Size { width, height }) = size {
+            anyhow::ensure!(
+                width >= MIN_SIZE.width && height >= MIN_SIZE.height,
+                "a frame needs {} columns and {} lines, and these are {width} and {height}; COLUMNS=100 LINES=40 \
+                 rxsteer top --once sets others",
+                MIN_SIZE.width,
+                MIN_SIZE.height
+            );
+        }
         let mut looks = Looks::of_environment(|name| std::env::var(name).ok());
         looks.ascii |= args.ascii;
         // The child is to start with the signals as they are.
@@ -107,8 +117,8 @@ mod showing {
             (None, None, Some(interface)) => Target::Interface(interface.clone()),
             (None, None, None) => Target::Any,
         };
-        if args.once {
-            output::print(&once(target, args.interval, frame_size(), looks)?)?;
+        if let Some(size) = size {
+            output::print(&once(target, args.interval, size, looks)?)?;
         } else {
             show(target, replay, args.interval, looks, signals::block()?)?;
         }

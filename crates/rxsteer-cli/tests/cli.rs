@@ -413,4 +413,33 @@ fn frame_of_a_capture_is_explained() {
     }
     let output = rxsteer(&["explain", "nonsense"]);
     assert!(errors(&output).contains("SOURCE:PORT-DESTINATION"), "{}", errors(&output));
+    // A file's name need not be UTF-8.
+    use std::os::unix::ffi::OsStrExt;
+    let name = dir.path().join(std::ffi::OsStr::from_bytes(b"fo\xffur.pcap"));
+    std::fs::copy(capture, &name).expect("a file can be copied");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_rxsteer"))
+        .args(["explain", "--frame", "1"])
+        .arg(&name)
+        .output()
+        .expect("it can be started");
+    assert_eq!(status(&output), 0, "{}", errors(&output));
+}
+
+#[test]
+fn what_explain_leaves_out_of_account_is_said() {
+    let flow = "10.0.0.1:40000-192.0.2.7:443/tcp";
+    let options = ["--inner", "--key-tunnels=esp", "--flow-limit", "--cpus", "2"];
+    let rules = ["--rule=vlan 5 -> 1", "--rule=tcp dscp 0 -> 1", "--rule=dscp 46 -> 1"];
+    let output = rxsteer(&[&["explain", flow][..], &options, &rules].concat());
+    let notes = errors(&output);
+    for part in [
+        "--inner changes nothing here: a flow that is typed in has no tunnel",
+        "--key-tunnels changes nothing here",
+        "--flow-limit changes nothing here",
+        "rule 1 (vlan 5 → 1) changes nothing here: a flow that is typed in has no VLAN",
+        "rule 3 (dscp 46 → 1) changes nothing here",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    assert!(!notes.contains("rule 2"), "{notes}");
 }

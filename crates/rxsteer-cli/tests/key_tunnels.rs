@@ -88,11 +88,18 @@ fn explain_uses_the_number_of_a_frame_and_a_bad_name_is_refused() {
         let options = ["--hash-seed", "2a", "--json", "--key-tunnels", keys];
         let output = rxsteer(&[&["explain", capture, "--frame", frame][..], &options].concat());
         let decided: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(decided["settings"]["key_tunnels"], keys);
+        assert_eq!(decided["flow"]["src_port"], 0, "the flow has no ports, whatever is hashed");
+        assert_eq!(decided["tunnel"].is_u64(), keys != "none", "{decided:#}");
         decided["flow_hash"].as_u64().expect("a hash")
     };
     assert_eq!(hash("1", "none"), hash("2", "none"));
     assert_ne!(hash("1", "esp"), hash("2", "esp"));
     assert_eq!(hash("1", "esp"), hash("65", "all"), "the same SPI");
+    let text = rxsteer(&["explain", capture, "--frame", "1", "--key-tunnels", "esp"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("192.0.2.1, esp, no ports"), "{text}");
+    assert!(text.contains("number 0x9e3779b1, hashed in the place of ports"), "{text}");
     let refused = rxsteer(&["replay", capture, "--key-tunnels", "vxlan"]);
     let errors = program::errors(&refused);
     assert_eq!(refused.status.code(), Some(2));

@@ -150,6 +150,23 @@ fn speed_makes_load_and_policies_can_be_compared() {
 }
 
 #[test]
+fn settings_that_a_recording_replaces_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let capture = capture(dir.path());
+    let sets = ["--set", "traffic.0.flows=9", "--set", "steering.policy=sparse"];
+    let words = [&["--from", &capture, "--from-spread", "random"][..], &sets].concat();
+    let (status, _, stderr) = sim(&words);
+    assert_eq!(status, 0, "{stderr}");
+    for part in ["--set traffic.0.flows=9 changes nothing here", "--from-spread changes nothing"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+    assert!(!stderr.contains("--set steering.policy=sparse changes"), "{stderr}");
+    let twice = ["rpc-8", "--set", "steering.policy=rps", "--set", "steering.policy=sparse"];
+    let (status, _, stderr) = sim(&twice);
+    assert!(status == 2 && stderr.contains("--set steering.policy is given twice"), "{stderr}");
+}
+
+#[test]
 fn damaged_capture_is_used_as_far_as_it_goes() {
     let dir = tempfile::tempdir().expect("a directory");
     let capture = capture(dir.path());

@@ -245,6 +245,12 @@ fn what_cannot_be_shown_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains(why), "{arguments:?}: {stderr}");
     }
+    let mut small = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    let small = small.args(["top", "--once"]).env("COLUMNS", "60").env("LINES", "10");
+    let output = small.output().expect("it can be started");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("a frame needs 80 columns and 24 lines"), "{stderr}");
 }
 
 /// A capture of a minute, 50 packets of a flow a second.

@@ -180,7 +180,9 @@ impl PipelineConfig {
         planned.chain([self.largest_backlog, self.max_backlog]).max().unwrap_or(0)
     }
 
-    fn steer_config(&self) -> SteerConfig {
+    /// The part that decisions depend on, with every CPU that gets a worker.
+    #[must_use]
+    pub fn steer_config(&self) -> SteerConfig {
         let possible = Some(self.workers());
         SteerConfig { possible, ..self.steer_config_without_standby() }
     }

@@ -2,6 +2,7 @@
 
 use super::advice::Advice;
 use crate::check;
+use crate::words::is_plain;
 use rxsteer_host::{Host, Interface, can_run, judge, links};
 use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::DissectOptions;
@@ -134,11 +135,6 @@ impl Commands {
             );
         }
     }
-}
-
-/// Whether a shell takes a name as it is.
-fn is_plain(name: &str) -> bool {
-    name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:@".contains(c))
 }
 
 #[cfg(test)]

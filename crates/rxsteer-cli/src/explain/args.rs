@@ -7,8 +7,10 @@ use crate::words::whole;
 use clap::{Args, ValueHint};
 use rxsteer_settings::{cpu_list, words};
 use rxsteer_user::core::CpuSet;
+use rxsteer_user::shown;
 use rxsteer_user::source::capture::RxQueues;
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -25,7 +27,7 @@ pub(crate) struct ExplainArgs {
     /// A flow is SOURCE:PORT-DESTINATION:PORT/PROTOCOL. With --frame a capture is named. Protocols with ports are tcp, udp, sctp and dccp. Others (icmp, icmpv6, esp, gre or a number) are written without
     /// ports: 10.0.0.1-10.0.0.2/icmp.
     #[arg(value_name = "FLOW|CAPTURE", value_hint = ValueHint::FilePath)]
-    pub(crate) what: String,
+    pub(crate) what: OsString,
 
     /// Ask rxsteer run where the flow is now, and why
     ///
@@ -75,6 +77,11 @@ pub(crate) struct ExplainArgs {
 impl ExplainArgs {
     /// The flow, where no frame is asked for.
     pub(crate) fn flow(&self) -> Result<FlowArg, String> {
-        self.what.parse()
+        match self.what.to_str() {
+            Some(text) => text.parse(),
+            None => {
+                Err(format!("'{}' is not a flow: it is not UTF-8", shown(Path::new(&self.what))))
+            }
+        }
     }
 }

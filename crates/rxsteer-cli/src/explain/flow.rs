@@ -12,6 +12,9 @@ const WITH_PORTS: [(&str, u8); 4] = [("tcp", 6), ("udp", 17), ("sctp", 132), ("d
 const WITHOUT_PORTS: [(&str, u8); 6] =
     [("icmp", 1), ("igmp", 2), ("gre", 47), ("esp", 50), ("ah", 51), ("icmpv6", 58)];
 
+/// Protocols of one version of IP only.
+const OF_ONE_VERSION: [(&str, u8); 3] = [("icmp", 4), ("igmp", 4), ("icmpv6", 6)];
+
 /// The flow as text.
 pub(crate) fn shown(key: &FlowKey) -> String {
     let (Some(src), Some(dst)) = (key.src_addr(), key.dst_addr()) else {
@@ -66,6 +69,12 @@ impl FromStr for FlowArg {
             (IpAddr::V6(src), IpAddr::V6(dst)) => (src.octets(), dst.octets(), 6),
             _ => return Err("one end is IPv4 and the other IPv6; no packet is both".to_owned()),
         };
+        if let Some((name, _)) = OF_ONE_VERSION
+            .iter()
+            .find(|(name, version)| protocol_name(protocol) == *name && *version != ip_version)
+        {
+            return Err(format!("{name} is not a protocol of IPv{ip_version}"));
+        }
         let key = FlowKey { src, dst, src_port, dst_port, protocol, ip_version, reserved: [0; 2] };
         Ok(FlowArg(key))
     }
@@ -118,6 +127,8 @@ mod tests {
             ("10.0.0.1-10.0.0.2:2/tcp", "ADDRESS:PORT"),
             ("10.0.0.1:1-10.0.0.2:2/1", "not an address"),
             ("10.0.0.1:1-[::1]:2/tcp", "IPv4 and the other IPv6"),
+            ("10.0.0.1-10.0.0.2/icmpv6", "icmpv6 is not a protocol of IPv4"),
+            ("::1-::2/1", "icmp is not a protocol of IPv6"),
         ] {
             let error = text.parse::<FlowArg>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -11,9 +11,9 @@ use rxsteer_user::shown;
 pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     // A flow that cannot be parsed is refused without a request to the instance.
     args.flow().map_err(|why| anyhow::anyhow!(why))?;
+    let flow = args.what.to_string_lossy().into_owned();
     let socket = client::one(args.socket.as_deref(), None)?;
-    let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow: args.what.clone() })?
-    else {
+    let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow })? else {
         anyhow::bail!("the instance at {} answers something else", shown(&socket));
     };
     if args.json {

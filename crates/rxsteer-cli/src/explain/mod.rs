@@ -7,20 +7,24 @@ pub(crate) mod show;
 
 use crate::Outcome;
 use crate::advice;
+use crate::hash_key::HashSeed;
 use crate::output;
+use crate::output::json::decisive;
 use crate::steer_args::SteerSettings;
-use anyhow::Context;
+use crate::words::is_plain;
 use args::ExplainArgs;
 use rxsteer_user::core::explain::Explanation;
+use rxsteer_user::core::matching::Term;
 use rxsteer_user::core::{
-    Arrival, CpuId, CpuSet, Facts, FlowHash, FlowKey, Idle, Plan, Policy, SteerConfig, Steering,
+    Arrival, CpuId, CpuSet, Facts, FlowHash, FlowKey, Idle, PacketRule, Plan, Policy, Steering,
     Verdict,
 };
-use rxsteer_user::packet::{DissectOptions, FrameClass, Hasher, dissect, facts};
+use rxsteer_user::packet::{DissectOptions, FrameClass, dissect, facts};
 use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, RxQueues};
 use rxsteer_user::source::{Fill, Source};
-use rxsteer_user::{Block, FrameMeta, PacketClock, sys};
-use std::path::{Path, PathBuf};
+use rxsteer_user::{Block, FrameMeta, PacketClock, PipelineConfig, shown, sys};
+use serde_json::{Map, Value};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The explanation of one packet.
@@ -30,13 +34,18 @@ pub(crate) struct Explained {
     pub(crate) of: Option<(String, u64)>,
     /// Why the frame has no flow, if it has none.
     pub(crate) no_flow: Option<String>,
-    pub(crate) key: FlowKey,
+    /// The flow, with its ports.
+    pub(crate) flow: FlowKey,
+    /// The number of the tunnel that is hashed in the place of the ports.
+    pub(crate) tunnel: Option<u32>,
     pub(crate) hash_name: &'static str,
     pub(crate) hash_seed: Option<u128>,
     /// Whether the secret was given; otherwise it was generated.
     pub(crate) seed_is_given: bool,
     pub(crate) policy: String,
     pub(crate) cpus: CpuSet,
+    /// All settings that the decision depends on.
+    pub(crate) settings: Map<String, Value>,
     pub(crate) receiving_cpu: CpuId,
     pub(crate) decision: Explanation,
     /// Frames that were decided before this one.
@@ -61,13 +70,19 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
             steer.policy()
         ));
     }
+    for (option, why) in unused(args, &steer, &rules) {
+        output::note(&format!("rxsteer: {option} changes nothing here: {why}"));
+    }
     let explained = match args.frame {
         None => {
             let flow = args.flow().map_err(|why| {
-                if Path::new(&args.what).is_file() {
+                let path = Path::new(&args.what);
+                if path.is_file() {
+                    let name = args.what.to_str().filter(|name| is_plain(name));
                     anyhow::anyhow!(
-                        "'{}' is a file; which frame of it? e.g. rxsteer explain --frame 1 {0}",
-                        args.what
+                        "'{}' is a file; which frame of it? e.g. rxsteer explain --frame 1 {}",
+                        shown(path),
+                        name.unwrap_or("CAPTURE")
                     )
                 } else {
                     anyhow::anyhow!(why)
@@ -83,6 +98,41 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
         output::print(&show::text(&explained))?;
     }
     Ok(Outcome::Success)
+}
+
+/// Options that change nothing, each with the reason.
+fn unused(
+    args: &ExplainArgs,
+    steer: &SteerSettings,
+    rules: &[PacketRule],
+) -> Vec<(String, &'static str)> {
+    let mut unused = Vec::new();
+    if steer.steering.flow_limit().flatten().is_some() {
+        let why = "it drops packets where a backlog is half full, and here none waits";
+        unused.push(("--flow-limit".to_owned(), why));
+    }
+    if args.frame.is_some() {
+        return unused;
+    }
+    // A flow is typed in with neither a tunnel nor what else its packets carry.
+    if steer.flows.inner() {
+        let why = "a flow that is typed in has no tunnel; with --frame, a frame can have one";
+        unused.push(("--inner".to_owned(), why));
+    }
+    if !steer.tunnels.kinds().is_empty() {
+        let why = "a flow that is typed in has no tunnel; with --frame, a frame can have one";
+        unused.push(("--key-tunnels".to_owned(), why));
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let why = rule.terms.iter().find_map(|term| match term {
+            Term::Vlan(_) => Some("a flow that is typed in has no VLAN"),
+            Term::Dscp(dscp) if *dscp != 0 => Some("a flow that is typed in has code point 0"),
+            Term::Tunnel(..) => Some("a flow that is typed in has no tunnel"),
+            _ => None,
+        });
+        unused.extend(why.map(|why| (format!("rule {} ({rule})", index + 1), why)));
+    }
+    unused
 }
 
 fn explain_flow(
@@ -104,10 +154,10 @@ fn explain_flow(
         args.rx_queue
     );
     let setup = Setup::new(args, steer, queues)?;
-    let hash = setup.hasher.hash(&key);
+    let hash = setup.config.hasher.hash(&key);
     let rule = Facts::of_flow(&key).map_or(0, |facts| setup.rule_of(&facts));
     let packet = Arrival { hash, rx_queue: args.rx_queue, rule, ..Arrival::default() };
-    Ok(setup.explain(&packet, key, None, None, 0))
+    Ok(setup.explain(&packet, Frame { flow: key, ..Frame::default() }, 0))
 }
 
 fn explain_frame(
@@ -115,16 +165,16 @@ fn explain_frame(
     steer: &SteerSettings,
     number: u64,
 ) -> anyhow::Result<Explained> {
-    let path = PathBuf::from(&args.what);
+    let path = Path::new(&args.what);
     if !path.exists() && args.flow().is_ok() {
         anyhow::bail!(
             "--frame asks for a frame of a capture, but '{}' is a flow; leave one of them out",
-            args.what
+            shown(path)
         );
     }
     let mut options = CaptureOptions::default();
     options.rx_queues = args.rx_queues;
-    let mut source = CaptureSource::open(std::slice::from_ref(&path), options)
+    let mut source = CaptureSource::open(&[path.to_path_buf()], options)
         .map_err(|error| anyhow::anyhow!("{error}"))?;
     let queues = match args.rx_queues {
         RxQueues::Hashed(queues) => queues,
@@ -161,62 +211,60 @@ fn explain_frame(
                     Some(format!("its IP header can't be read: {}", reason.name()))
                 }
             };
-            let of = Some((args.what.clone(), number));
-            return Ok(setup.explain(&packet, dissection.key, of, no_flow, seen - 1));
+            let (key, flow) = (dissection.key, dissection.flow().unwrap_or(dissection.key));
+            let number_of = |key: FlowKey| u32::from(key.src_port) << 16 | u32::from(key.dst_port);
+            // The key of a fragment has no ports, although the flow of the first one has.
+            let tunnel = Some(number_of(key)).filter(|id| *id != 0 && *id != number_of(flow));
+            let of = Some((shown(path), number));
+            return Ok(setup.explain(&packet, Frame { of, no_flow, flow, tunnel }, seen - 1));
         }
         if fill == Fill::End {
             let issue = source.take_issues().pop();
             let end = issue.map(|issue| format!(" ({issue})")).unwrap_or_default();
-            anyhow::bail!("{} has {seen} frames{end}; there is no frame {number}", args.what);
+            anyhow::bail!("{} has {seen} frames{end}; there is no frame {number}", shown(path));
         }
     }
+}
+
+/// What the explained packet is, as in [`Explained`].
+#[derive(Default)]
+struct Frame {
+    of: Option<(String, u64)>,
+    no_flow: Option<String>,
+    flow: FlowKey,
+    tunnel: Option<u32>,
 }
 
 /// The policy with everything needed for decisions.
 struct Setup {
     steering: Steering,
-    hasher: Hasher,
+    config: PipelineConfig,
     hash_name: &'static str,
-    hash_seed: Option<u128>,
+    hash_seed: Option<HashSeed>,
     seed_is_given: bool,
     backlogs: Idle,
-    policy: String,
-    cpus: CpuSet,
     app_cpu: Option<CpuId>,
 }
 
 impl Setup {
     fn new(args: &ExplainArgs, steer: &SteerSettings, queues: u16) -> anyhow::Result<Setup> {
         let cpus = steer.cpus(sys::allowed_cpus())?;
-        let lowest = CpuSet::new([cpus.lowest()]).context("a CPU set has a CPU")?;
-        let rx_cpus = args.rx_cpus.as_ref().unwrap_or(&lowest);
-        let receiving = rx_cpus.iter().cycle().take(usize::from(queues)).collect();
         let app_cpu = args.app_cpu.and_then(CpuId::new);
-        let mut config = SteerConfig {
-            packet_rules: steer.rules.rules().unwrap_or_default(),
-            inner: steer.flows.inner(),
-            rps_maps: steer.steering.rps_maps().unwrap_or_default(),
-            fallback: steer.steering.fallback.unwrap_or_default(),
-            rfs_cpus: steer.steering.rfs_cpus().flatten(),
-            devices: steer.devices(queues)?,
-            flow_cnt: steer.tables.flow_cnt,
-            flow_limit: steer.steering.flow_limit().flatten(),
-            ..SteerConfig::new(steer.policy(), cpus.clone(), receiving)
-        };
-        config.sock_flow_entries =
-            steer.tables.sock_flow_entries.unwrap_or(config.sock_flow_entries);
-        config.possible = CpuSet::new(config.destinations().iter().chain(app_cpu));
-        let (hasher, hash_seed) = steer.hash().hasher(steer.flows.hash_seed);
-        let plan = Arc::new(Plan::new(&config, 1)?);
+        let mut config = PipelineConfig::new(steer.policy(), cpus);
+        if let Some(rx_cpus) = &args.rx_cpus {
+            config.rx_cpus = rx_cpus.iter().collect();
+        }
+        config.rx_queues = queues;
+        config.standby = app_cpu.and_then(|cpu| CpuSet::new([cpu]));
+        let hash_seed = steer.apply(&mut config)?;
+        let plan = Arc::new(Plan::new(&config.steer_config(), 1)?);
         Ok(Setup {
             steering: Steering::of_plan(plan, 0..queues),
-            hasher,
+            config,
             hash_name: steer.hash().name(),
-            hash_seed: hash_seed.map(|seed| seed.0),
+            hash_seed,
             seed_is_given: steer.flows.hash_seed.is_some(),
             backlogs: Idle::default(),
-            policy: steer.policy().to_string(),
-            cpus,
             app_cpu,
         })
     }
@@ -230,7 +278,7 @@ impl Setup {
     fn hash_of(&self, frame: &FrameMeta, bytes: &[u8], options: DissectOptions) -> FlowHash {
         match frame.info().nic_hash {
             Some(hash) => FlowHash::from_raw(hash),
-            None => self.hasher.flow_hash(frame.link, bytes, options).hash,
+            None => self.config.hasher.flow_hash(frame.link, bytes, options).hash,
         }
     }
 
@@ -238,26 +286,21 @@ impl Setup {
         self.steering.decide(&[*packet], &mut self.backlogs, &mut [Verdict::default()]);
     }
 
-    fn explain(
-        mut self,
-        packet: &Arrival,
-        key: FlowKey,
-        of: Option<(String, u64)>,
-        no_flow: Option<String>,
-        before: u64,
-    ) -> Explained {
+    fn explain(mut self, packet: &Arrival, frame: Frame, before: u64) -> Explained {
         if let Some(cpu) = self.app_cpu {
             self.steering.plan().sock_flows().record(packet.hash, cpu);
         }
         Explained {
-            of,
-            no_flow,
-            key,
+            of: frame.of,
+            no_flow: frame.no_flow,
+            flow: frame.flow,
+            tunnel: frame.tunnel,
             hash_name: self.hash_name,
-            hash_seed: self.hash_seed,
+            hash_seed: self.hash_seed.map(|seed| seed.0),
             seed_is_given: self.seed_is_given,
-            policy: self.policy,
-            cpus: self.cpus,
+            policy: self.config.policy.to_string(),
+            settings: decisive(&self.config),
+            cpus: self.config.cpus,
             receiving_cpu: self.steering.default_cpu(packet.rx_queue),
             decision: self.steering.explain(packet, &mut self.backlogs),
             before,

@@ -22,8 +22,11 @@ pub(crate) fn text(explained: &Explained) -> String {
         ),
     }
     match &explained.no_flow {
-        None => line("flow", shown(&explained.key)),
+        None => line("flow", shown(&explained.flow)),
         Some(why) => line("flow", format!("none: {why}")),
+    }
+    if let Some(number) = explained.tunnel {
+        line("tunnel", format!("number {number:#x}, hashed in the place of ports (--key-tunnels)"));
     }
     line("hash", hash(explained));
     line(
@@ -235,7 +238,7 @@ fn moves(explained: &Explained) -> Vec<String> {
 /// The explanation as JSON.
 pub(crate) fn json(explained: &Explained) -> Value {
     let decision = &explained.decision;
-    let key = &explained.key;
+    let key = &explained.flow;
     let flow = key.src_addr().zip(key.dst_addr()).map(|(src, dst)| {
         json!({
             "src": src.to_string(),
@@ -250,6 +253,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
         "frame": explained.of.as_ref().map(|(_, frame)| frame),
         "flow": flow,
         "no_flow": explained.no_flow,
+        "tunnel": explained.tunnel,
         "flow_hash": decision.hash.get(),
         "hash": explained.hash_name,
         "hash_seed": explained.hash_seed.map(|seed| format!("{seed:032x}")),
@@ -257,7 +261,7 @@ pub(crate) fn json(explained: &Explained) -> Value {
         "device": decision.device,
         "receiving_cpu": explained.receiving_cpu.get(),
         "policy": explained.policy,
-        "settings": { "cpus": explained.cpus.to_string() },
+        "settings": explained.settings,
         "desired": decision.desired.map(|desired| {
             let (state, cpu) = match desired.state {
                 DesiredState::Unset => ("unset", None),

@@ -5,9 +5,12 @@ mod show;
 pub(crate) mod top;
 
 use crate::Outcome;
-use crate::advice;
+use crate::advice::{self, policies};
+use crate::hash_key::HashSeed;
 use crate::input::{Input, issues, skipped, stop_on_interrupt};
 use crate::output;
+use crate::replay::speed_of_keeping_up;
+use crate::steer_args::SteerSettings;
 use args::FlowsArgs;
 use rxsteer_records::View;
 use rxsteer_records::collecting::Collecting;
@@ -16,12 +19,15 @@ use rxsteer_user::core::CpuId;
 use rxsteer_user::flows::FlowCounts;
 use rxsteer_user::source::SourceIssue;
 use rxsteer_user::source::capture::RxQueues;
-use rxsteer_user::{FlowStats, Handler, OnFull, PacketList, PipelineConfig, Report, Speed, sys};
+use rxsteer_user::{FlowStats, Handler, OnFull, PacketList, PipelineConfig, Report, sys};
 use std::sync::atomic::Ordering;
 use top::Top;
 
 /// Everything that is shown.
 struct Found {
+    config: PipelineConfig,
+    hash: &'static str,
+    hash_seed: Option<HashSeed>,
     top: Top,
     counts: FlowCounts,
     view: View,
@@ -64,7 +70,9 @@ impl Found {
 
 /// The command.
 pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
-    let config = pipeline_config(args)?;
+    let steer = args.steer.settings()?;
+    let (config, hash_seed) = pipeline_config(&steer)?;
+    let policies = policies(&config);
     let view = args.table.view()?;
     let input = Input {
         captures: &args.captures,
@@ -74,7 +82,8 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
         repeat: 1,
     };
     let mut sources = input.open()?;
-    for note in input.notes().into_iter().chain(advice::is_not_disclosed(&config)) {
+    let notes = advice::without_effect(&steer, &policies, false).into_iter();
+    for note in input.notes().into_iter().chain(notes).chain(advice::is_not_disclosed(&config)) {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
@@ -82,8 +91,8 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     let collecting = Collecting::start(&args.table.table(None), top, None)?;
     let mut stats = stats(&collecting, &config)?;
     let counting = |cpu: CpuId| Counting { flows: take(&mut stats, cpu) };
-    let mut report =
-        rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, counting, |_, _| {})?;
+    let speed = speed_of_keeping_up(&policies);
+    let mut report = rxsteer_user::run(&config, &mut sources, speed, &stop, counting, |_, _| {})?;
     for (_, counting) in &mut report.handlers {
         counting.flows = None;
     }
@@ -92,7 +101,9 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     let interrupted = stop.load(Ordering::Relaxed);
     let issues = issues(&mut sources, interrupted);
     let skipped = skipped(&sources);
-    let found = Found { top, counts, view, report, issues, skipped, interrupted };
+    let hash = steer.hash().name();
+    let found =
+        Found { config, hash, hash_seed, top, counts, view, report, issues, skipped, interrupted };
     output::print(&if args.json { show::json(&found) } else { show::table(&found) })?;
     for note in show::notes(&found) {
         output::note(&format!("rxsteer: {note}"));
@@ -101,13 +112,12 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
 }
 
 /// The receive path for the frames: one RX queue, and no frame is lost to a full backlog.
-fn pipeline_config(args: &FlowsArgs) -> anyhow::Result<PipelineConfig> {
-    let steer = args.steer.settings()?;
+fn pipeline_config(steer: &SteerSettings) -> anyhow::Result<(PipelineConfig, Option<HashSeed>)> {
     let mut config = PipelineConfig::new(steer.policy(), steer.cpus(sys::allowed_cpus())?);
-    steer.apply(&mut config)?;
+    let hash_seed = steer.apply(&mut config)?;
     config.on_full = OnFull::Wait;
     // Speed does not matter here, and other work on the machine should not have to wait for pinned threads.
     config.pin = false;
     config.check()?;
-    Ok(config)
+    Ok((config, hash_seed))
 }

@@ -2,9 +2,9 @@
 
 use super::Found;
 use crate::explain::flow::protocol_name;
-use crate::output::json::{flow_counts, issues};
+use crate::output::json::{decisive, flow_counts, issues};
 use crate::output::lines::{field, fitted};
-use crate::output::table::{duration, left_out, new};
+use crate::output::table::{duration, hash, left_out, new};
 use rxsteer_records::{End, Line, Row};
 use rxsteer_status::figures::{grouped, percent};
 use rxsteer_user::core::CpuSet;
@@ -79,6 +79,8 @@ fn totals(text: &mut String, found: &Found) {
     if found.skipped > 0 {
         line("left out", left_out(found.skipped));
     }
+    line("policy", format!("{}, CPUs {}", found.config.policy, found.config.cpus));
+    line("hash", hash(found.hash, found.hash_seed, true));
     if found.interrupted {
         line("interrupted", "the report covers what was read until then".to_owned());
     }
@@ -108,6 +110,10 @@ pub(super) fn json(found: &Found) -> String {
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
     put("version", json!(env!("CARGO_PKG_VERSION")));
+    put("policy", json!(found.config.policy.to_string()));
+    put("hash", json!(found.hash));
+    put("hash_seed", json!(found.hash_seed.map(|seed| format!("{:032x}", seed.0))));
+    put("settings", Value::Object(decisive(&found.config)));
     put("by", json!(top.by.name()));
     put("largest_flows", shown.collect());
     put("records", json!(top.records));

@@ -5,6 +5,7 @@ use crate::finished::Run;
 use crate::out;
 use crate::work::at_home;
 use rxsteer_records::recording::Recorded;
+use rxsteer_user::PipelineConfig;
 use rxsteer_user::core::counters::FlowCounter;
 use rxsteer_user::flows::FlowCounts;
 use rxsteer_user::source::SourceIssue;
@@ -32,6 +33,31 @@ pub(crate) fn run(run: &Run) -> Value {
     put("interrupted", json!(run.interrupted));
     put("elapsed_ns", json!(run.elapsed.as_nanos() as u64));
     Value::Object(object)
+}
+
+/// The settings that decisions depend on, beside the policy and the hash.
+pub(crate) fn decisive(config: &PipelineConfig) -> Map<String, Value> {
+    let rx_cpus: Vec<u16> = config.rx_cpus.iter().map(|cpu| cpu.get()).collect();
+    let maps = config.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}"));
+    let settings = json!({
+        "cpus": config.cpus.to_string(),
+        "rules": config.packet_rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "rps_maps": maps.collect::<Vec<_>>(),
+        "else": config.fallback.to_string(),
+        "rfs_cpus": config.rfs_cpus.as_ref().map(ToString::to_string),
+        "rx_queues": config.rx_queues,
+        "rx_cpus": rx_cpus,
+        "rx_devices": config.rx_devices.iter().max().map_or(1, |last| last + 1),
+        "sock_flow_entries": config.sock_flow_entries.next_power_of_two(),
+        "flow_cnt": config.flow_cnt.map(u32::next_power_of_two),
+        "flow_limit": config.flow_limit,
+        "inner": config.dissect.inner,
+        "key_tunnels": config.dissect.key_tunnels.to_string(),
+    });
+    match settings {
+        Value::Object(settings) => settings,
+        _ => Map::new(),
+    }
 }
 
 /// What became of flow records.

@@ -2,6 +2,7 @@
 
 use super::lines::field;
 use crate::finished::Run;
+use crate::hash_key::HashSeed;
 use crate::out;
 use crate::work::at_home;
 pub(crate) use rxsteer_report::table::{duration, new, steered_by};
@@ -108,7 +109,7 @@ fn totals(text: &mut String, run: &Run) {
     let report = &run.report;
     let mut line = |name: &str, value: String| field(text, name, 13, &value);
     line("policy", format!("{}, CPUs {}", run.policy, run.cpus));
-    line("hash", hash(run));
+    line("hash", hash(run.hash, run.hash_seed, run.repeatable));
     if run.is_a_draw {
         let range = "--seeds 20 shows the range of what to expect";
         line("", format!("one draw of a random secret, as at each boot of a kernel; {range}"));
@@ -234,13 +235,11 @@ fn balance(moves: &MovesByLoad) -> String {
 }
 
 /// Which hash, and how to get the same spread again.
-fn hash(run: &Run) -> String {
-    match run.hash_seed {
-        Some(seed) if run.repeatable => {
-            format!("{}; the same spread again: --hash-seed {:x}", run.hash, seed.0)
-        }
-        Some(seed) => format!("{}; the same hashes again: --hash-seed {:x}", run.hash, seed.0),
-        None => run.hash.to_owned(),
+pub(crate) fn hash(name: &str, seed: Option<HashSeed>, is_repeatable: bool) -> String {
+    let what = if is_repeatable { "spread" } else { "hashes" };
+    match seed {
+        Some(seed) => format!("{name}; the same {what} again: --hash-seed {:x}", seed.0),
+        None => name.to_owned(),
     }
 }
 

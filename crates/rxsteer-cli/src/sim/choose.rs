@@ -38,6 +38,12 @@ pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
         Some(builtin) => (builtin.name.to_owned(), builtin.text.to_owned()),
         None => (asked.to_owned(), read(asked)?),
     };
+    for (index, (key, _)) in args.set.iter().enumerate() {
+        anyhow::ensure!(
+            args.set[..index].iter().all(|(other, _)| other != key),
+            "--set {key} is given twice; leave one of them out"
+        );
+    }
     let mut scenario = file::read(&text, &name, &args.set)?;
     // The costs of a built-in scenario were not measured either. Those of a file, or of the command line, are the user's.
     let is_assumed = |cost: &Cost, from: CostFrom| match from {
@@ -52,6 +58,16 @@ pub(crate) fn choose(args: &SimArgs) -> anyhow::Result<Chosen> {
     let (from, mut notes) = (args.from.read(args.seed)?, Vec::new());
     if let Some(from) = &from {
         let (replaced, left_out) = from.replace(&scenario)?;
+        for index in 0..args.set.len() {
+            let mut others = args.set.clone();
+            let (key, value) = others.remove(index);
+            let Ok(without) = file::read(&text, &name, &others) else { continue };
+            if without != scenario && from.replace(&without).is_ok_and(|(it, _)| it == replaced) {
+                notes.push(format!(
+                    "--set {key}={value} changes nothing here: the recording replaces it"
+                ));
+            }
+        }
         scenario = replaced;
         notes.extend(from.notes().into_iter().chain(left_out));
         notes.extend(args.from.note_of_seeds(args.seeds(), args.faults));

@@ -275,6 +275,12 @@ impl FromFiles {
                 counted(self.records, "record", "records")
             ));
         }
+        if self.records == 0 && self.args.from_spread == SpreadChoice::Random {
+            notes.push(
+                "--from-spread changes nothing here: captures say when each packet came, flow records do not"
+                    .to_owned(),
+            );
+        }
         if figures.more {
             notes.push(format!(
                 "there are more than {} packets, and those beyond are left out; --from-packets takes \

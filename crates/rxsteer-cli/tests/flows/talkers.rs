@@ -95,6 +95,28 @@ fn options_that_count_twice_or_not_at_all_are_reported() {
     let stderr = errors(&output);
     assert!(stderr.contains("a.pcap is named 2 times"), "{stderr}");
     assert!(stderr.contains("rfs decides as rps does; rxsteer replay"), "{stderr}");
+    let output = rxsteer(&["flows", "--flow-cnt", "64", "--else", "local", text(&capture)]);
+    let stderr = errors(&output);
+    for option in ["--flow-cnt", "--else"] {
+        assert!(stderr.contains(&format!("{option} changes nothing here")), "{option}: {stderr}");
+    }
+}
+
+#[test]
+fn settings_of_the_decisions_are_in_both_reports() {
+    let arguments = ["--synthetic", "packets=5000,flows=50", "--policy", "sparse", "--cpus", "3"];
+    let settings = [&arguments[..], &["--hash-seed", "2a", "--flow-cnt", "64"]].concat();
+    let (shown, again) = (json(&settings), json(&settings));
+    assert_eq!((&shown["policy"], &shown["hash"]), (&"sparse".into(), &"symmetric".into()));
+    assert!(shown["hash_seed"].as_str().is_some_and(|seed| seed.ends_with("2a")), "{shown}");
+    let of = &shown["settings"];
+    assert_eq!((&of["cpus"], &of["flow_cnt"]), (&"0-2".into(), &64.into()));
+    assert_eq!(shown, again, "a policy that moves flows decides alike each time");
+    let output = rxsteer(&[&["flows"][..], &settings].concat());
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in ["policy       sparse, CPUs 0-2", "the same spread again: --hash-seed 2a"] {
+        assert!(table.contains(line), "{line}: {table}");
+    }
 }
 
 #[test]
@@ -131,5 +153,5 @@ fn standard_input_is_read() {
     child.stdin.take().expect("a pipe").write_all(&bytes).expect("it reads");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(status(&output), 0);
-    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1 + 3 + 1 + 2);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1 + 3 + 1 + 4);
 }

@@ -9,6 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
+use rxsteer_status::Command;
 use rxsteer_status::figures::grouped;
 
 /// Columns of the terminal that a flow takes at least, where there is room.
@@ -161,7 +162,12 @@ fn listed(seen: &Seen) -> String {
 
 fn why_none(seen: &Seen, app: &App) -> &'static str {
     if !seen.status.settings.flow_stats {
-        "flows are not counted: the instance runs with --no-flow-stats"
+        match seen.status.command {
+            Command::Run => "flows are not counted: the instance runs with --no-flow-stats",
+            Command::Live | Command::Replay => {
+                "flows are not counted: the instance runs without --flows"
+            }
+        }
     } else if !app.view.filter.is_empty() && !seen.flows.is_empty() {
         "no flow contains the filter's text; Esc clears it"
     } else {
