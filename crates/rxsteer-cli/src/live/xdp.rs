@@ -43,7 +43,6 @@ pub(super) fn open(
 ) -> anyhow::Result<Opened> {
     let mut ports = Vec::new();
     let mut kept: Vec<Box<dyn Send>> = Vec::new();
-    let mut least_queues = 1;
     for Named { name, rx_queues } in interfaces {
         let link = link(name)?;
         // A bridge passes on what is for others.
@@ -56,7 +55,6 @@ pub(super) fn open(
             note_checksums(name);
         }
         let queues = u32::from(rx_queues.end - rx_queues.start);
-        least_queues = least_queues.max(queues);
         ports.push(Port {
             name: name.clone(),
             ifindex: link.index,
@@ -65,8 +63,7 @@ pub(super) fn open(
         });
     }
     let mut options = XdpOptions::default();
-    options.frames =
-        u32::try_from((args.ring_size << 20) / FRAME_BYTES).unwrap_or(u32::MAX) / least_queues;
+    options.frames = u32::try_from((args.ring_size << 20) / FRAME_BYTES).unwrap_or(u32::MAX);
     options.forwards = args.bridge.is_some();
     options.busy_poll_us = args.busy_poll;
     options.zero_copy = args.zero_copy.then_some(true);

@@ -31,8 +31,10 @@ pub(super) struct Frames {
     memory: Mapping,
     /// log2 of the bytes of a frame.
     frame_log: u32,
-    /// Frames that each RX queue has.
-    share: u32,
+    /// For each home its first frame; at the end, the number of all.
+    first: Box<[u32]>,
+    /// By frame: its home.
+    home: Box<[u16]>,
     /// By frame: how many TX rings it is in, and [`LET_GO`].
     state: Box<[AtomicU8]>,
     /// By home: frames that were let go of. There is room for all, so a push never fails.
@@ -42,17 +44,23 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// `share` frames of `frame_bytes` (a power of two) for each of `homes` RX queues.
-    pub(super) fn new(frame_bytes: u32, share: u32, homes: u32) -> io::Result<Frames> {
-        assert!(frame_bytes.is_power_of_two() && share > 0 && homes > 0);
-        let frames = share as usize * homes as usize;
+    /// So many frames of `frame_bytes` (a power of two) for each RX queue.
+    pub(super) fn new(frame_bytes: u32, shares: &[u32]) -> io::Result<Frames> {
+        assert!(frame_bytes.is_power_of_two() && !shares.is_empty() && !shares.contains(&0));
+        let (mut first, mut home) = (vec![0], Vec::new());
+        for (number, share) in (0..).zip(shares) {
+            first.push(first.last().copied().unwrap_or(0) + share);
+            home.extend((0..*share).map(|_| number));
+        }
+        let frames = home.len();
         let state = (0..frames).map(|_| AtomicU8::new(0)).collect();
         Ok(Frames {
             memory: Mapping::anonymous(frames * frame_bytes as usize)?,
             frame_log: frame_bytes.ilog2(),
-            share,
+            first: first.into(),
+            home: home.into(),
             state,
-            returned: (0..homes).map(|_| ArrayQueue::new(share as usize)).collect(),
+            returned: shares.iter().map(|share| ArrayQueue::new(*share as usize)).collect(),
             lists: ArrayQueue::new(frames),
         })
     }
@@ -71,7 +79,7 @@ impl Frames {
 
     /// The frames that belong to `home`.
     pub(super) fn share_of(&self, home: u32) -> std::ops::Range<u32> {
-        home * self.share..(home + 1) * self.share
+        self.first[home as usize]..self.first[home as usize + 1]
     }
 
     /// Where a frame begins, in bytes from the start of the memory.
@@ -212,7 +220,7 @@ impl Sent {
     pub(super) fn add(&mut self, frames: &Frames, address: u64) {
         let frame = frames.frame_at(address);
         if frames.has_been_sent(frame) {
-            self.by_home[(frame / frames.share) as usize].push(frame);
+            self.by_home[usize::from(frames.home[frame as usize])].push(frame);
         }
     }
 

@@ -9,7 +9,7 @@ fn free_of(frames: &Frames, home: u32) -> Vec<u32> {
 
 #[test]
 fn frames_come_home_when_their_batch_is_dropped() {
-    let frames = Arc::new(Frames::new(2048, 4, 2).unwrap());
+    let frames = Arc::new(Frames::new(2048, &[4, 4]).unwrap());
     assert_eq!((frames.bytes(), frames.share_of(1)), (8 * 2048, 4..8));
     drop(Batch::new(frames.clone(), 1, vec![5, 7]));
     assert_eq!((free_of(&frames, 0), free_of(&frames, 1)), (vec![], vec![5, 7]));
@@ -17,8 +17,21 @@ fn frames_come_home_when_their_batch_is_dropped() {
 }
 
 #[test]
+fn homes_can_have_shares_of_several_sizes() {
+    let frames = Arc::new(Frames::new(2048, &[3, 5]).unwrap());
+    assert_eq!((frames.bytes(), frames.share_of(0), frames.share_of(1)), (8 * 2048, 0..3, 3..8));
+    let batch = Batch::new(frames.clone(), 1, vec![3, 7]);
+    assert!([3, 7].iter().all(|frame| batch.begins_sending(frames.address(*frame))));
+    drop(batch);
+    let mut sent = Sent::new(&frames);
+    [3, 7].iter().for_each(|frame| sent.add(&frames, frames.address(*frame)));
+    sent.give_back(&frames);
+    assert_eq!((free_of(&frames, 0), free_of(&frames, 1)), (vec![], vec![3, 7]));
+}
+
+#[test]
 fn frame_being_sent_comes_home_after_batch_and_send() {
-    let frames = Arc::new(Frames::new(2048, 4, 2).unwrap());
+    let frames = Arc::new(Frames::new(2048, &[4, 4]).unwrap());
     for batch_first in [true, false] {
         let batch = Batch::new(frames.clone(), 1, vec![4, 5, 6]);
         // Anywhere within the frame.
@@ -45,7 +58,7 @@ fn frame_being_sent_comes_home_after_batch_and_send() {
 #[test]
 fn frames_are_conserved_across_threads() {
     let share = 64;
-    let frames = Arc::new(Frames::new(2048, share, 1).unwrap());
+    let frames = Arc::new(Frames::new(2048, &[share]).unwrap());
     let (to_worker, batches) = std::sync::mpsc::channel::<Arc<Batch>>();
     let (to_kernel, sends) = std::sync::mpsc::channel::<u64>();
     let worker = std::thread::spawn({

@@ -50,7 +50,8 @@ pub struct Port {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct XdpOptions {
-    /// Frames of memory that each RX queue has, in the kernel's rings and with workers.
+    /// Frames of memory that each interface has, in the kernel's rings and with workers, shared out to its RX queues. Each
+    /// queue has 4096 at least, as many as its rings hold.
     pub frames: u32,
     /// Whether received frames are to be sent on: then each queue can send the frames of all.
     pub forwards: bool,
@@ -62,7 +63,7 @@ pub struct XdpOptions {
 
 impl Default for XdpOptions {
     fn default() -> XdpOptions {
-        XdpOptions { frames: 8192, forwards: false, zero_copy: None, busy_poll_us: None }
+        XdpOptions { frames: 16_384, forwards: false, zero_copy: None, busy_poll_us: None }
     }
 }
 
@@ -140,7 +141,9 @@ impl XdpPort {
 /// # Errors
 /// [`XdpError`]; then all is as it was.
 pub fn open(ports: &[Port], options: &XdpOptions) -> Result<Vec<XdpPort>, XdpError> {
-    let homes: u32 = ports.iter().map(|port| port.queues).sum();
+    if ports.iter().all(|port| port.queues == 0) {
+        return Ok(Vec::new());
+    }
     let most = ports.iter().map(|port| port.mtu + LINK_HEADER + HEADROOM).max().unwrap_or(0);
     let frame_bytes = if most <= 2048 { 2048 } else { page_bytes() };
     if let Some(port) = ports.iter().find(|port| port.mtu + LINK_HEADER + HEADROOM > frame_bytes) {
@@ -148,12 +151,19 @@ pub fn open(ports: &[Port], options: &XdpOptions) -> Result<Vec<XdpPort>, XdpErr
         return Err(XdpError::Mtu(port.name.clone(), port.mtu, room));
     }
     // Both rings are full of frames while a burst is read.
-    let share = options.frames.max(2 * RECEIVE_RING);
-    let bytes = u64::from(share) * u64::from(homes.max(1)) * u64::from(frame_bytes);
+    let shares: Vec<u32> = ports
+        .iter()
+        .flat_map(|port| {
+            let share = (options.frames / port.queues.max(1)).max(2 * RECEIVE_RING);
+            (0..port.queues).map(move |_| share)
+        })
+        .collect();
+    let all: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    let bytes = all * u64::from(frame_bytes);
     if bytes >= 1 << 32 {
         return Err(XdpError::TooMuchMemory(bytes));
     }
-    let frames = Frames::new(frame_bytes, share, homes.max(1));
+    let frames = Frames::new(frame_bytes, &shares);
     let frames = Arc::new(frames.map_err(|_| XdpError::NoMemory(bytes, None))?);
     let mut first_home = 0;
     ports
