@@ -5,8 +5,8 @@
 //! ```
 //!
 //! What must hold: packets of a list are with the driver before they count as completed. Only then may a flow's next
-//! packets run on another CPU, so order per flow holds on the wire as it does in handlers. By AF_XDP a flow goes out by the
-//! queue that it came in by, whatever worker sends it. By packet sockets the kernel chooses the TX queue by the CPU that
+//! packets run on another CPU, so order per flow holds on the wire as it does in handlers. By AF_XDP the TX queue depends on
+//! the RX queue and the flow hash only, so a flow has one TX queue, whatever worker sends it. By packet sockets the kernel chooses the TX queue by the CPU that
 //! sends: where flows can move, the interface is to have one TX queue.
 
 #[cfg(feature = "xdp")]
@@ -38,9 +38,48 @@ pub struct PortSender(By);
 #[derive(Debug)]
 enum By {
     Packet(ListSender),
-    /// By queue.
     #[cfg(feature = "xdp")]
-    Xdp(Vec<XdpSender>),
+    Xdp(XdpQueues),
+}
+
+/// The TX rings of one worker on one port.
+#[cfg(feature = "xdp")]
+#[derive(Debug)]
+struct XdpQueues {
+    /// By queue.
+    senders: Vec<XdpSender>,
+    /// For each RX queue of the instance the queues that send what it received.
+    shares: Vec<TxShare>,
+    /// Queues for frames of the list in hand, kept for its memory.
+    written: Vec<usize>,
+}
+
+/// TX queues that send what one RX queue received: `first`, and each `step`th behind it, `count` in all.
+#[cfg(feature = "xdp")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TxShare {
+    first: u32,
+    step: u32,
+    count: u32,
+}
+
+#[cfg(feature = "xdp")]
+impl TxShare {
+    /// The share of RX queue `queue` of `rx_queues` in `tx_queues`, none of which is 0. Where there are more RX queues, several
+    /// send by one.
+    fn new(queue: usize, rx_queues: usize, tx_queues: usize) -> TxShare {
+        let first = queue % tx_queues;
+        let count = (tx_queues - first).div_ceil(rx_queues);
+        TxShare { first: first as u32, step: rx_queues as u32, count: count as u32 }
+    }
+
+    /// The queue of a flow. It picks as the CPU map does, so under `rps` a worker uses few of them, and others use few of those:
+    /// workers that send by one queue contend for its locks in the kernel.
+    #[inline]
+    fn queue_of(self, hash: u32) -> usize {
+        let index = (u64::from(hash) * u64::from(self.count)) >> 32;
+        (self.first + self.step * index as u32) as usize
+    }
 }
 
 /// Why nothing can be sent by a port.
@@ -88,7 +127,8 @@ impl ForwardPort for XdpPort {
 
     fn sender(&self) -> Result<PortSender, ForwardError> {
         let senders = (0..self.queue_count()).map(|queue| XdpPort::sender(self, queue));
-        Ok(PortSender(By::Xdp(senders.collect::<Result<_, XdpError>>()?)))
+        let senders = senders.collect::<Result<_, XdpError>>()?;
+        Ok(PortSender(By::Xdp(XdpQueues { senders, shares: Vec::new(), written: Vec::new() })))
     }
 }
 
@@ -185,8 +225,6 @@ impl ForwardCounts {
 #[derive(Debug)]
 pub struct Forwarder<I> {
     inspector: I,
-    #[cfg(feature = "xdp")]
-    wiring: Wiring,
     /// By port.
     senders: Vec<PortSender>,
     /// What becomes of the packets of the list in hand.
@@ -202,11 +240,11 @@ impl<I> Forwarder<I> {
     /// # Errors
     /// [`ForwardError`], when the kernel gives no socket.
     pub fn new(inspector: I, ports: &[impl ForwardPort]) -> Result<Forwarder<I>, ForwardError> {
-        let senders = ports.iter().map(ForwardPort::sender).collect::<Result<_, _>>()?;
+        let senders = ports.iter().map(ForwardPort::sender).collect::<Result<Vec<_>, _>>()?;
+        #[cfg(feature = "xdp")]
+        let senders = with_shares(senders, &Wiring::of(ports));
         Ok(Forwarder {
             inspector,
-            #[cfg(feature = "xdp")]
-            wiring: Wiring::of(ports),
             senders,
             actions: Vec::new(),
             counts: ForwardCounts::default(),
@@ -262,41 +300,87 @@ impl<I> Forwarder<I> {
             }
             let frames = list.packets.iter().zip(&self.actions);
             let frames = frames.filter(|(_, action)| **action == wanted);
-            let frames = frames.map(|(packet, _)| &list.block.frames()[packet.frame()]);
+            let frames =
+                frames.map(|(packet, _)| (&list.block.frames()[packet.frame()], packet.hash));
             // What was cut off can't be sent.
-            let frames = frames.filter(|frame| frame.captured_len >= frame.wire_len);
+            let frames = frames.filter(|(frame, _)| frame.captured_len >= frame.wire_len);
             sent += match &mut sender.0 {
                 By::Packet(sender) => {
                     let block = &list.block;
+                    let frames = frames.map(|(frame, _)| frame);
                     sender
                         .send(frames.map(|frame| (block.send_header(frame), block.bytes_of(frame))))
                 }
                 #[cfg(feature = "xdp")]
-                By::Xdp(senders) => send_by_xdp(senders, &self.wiring, list, frames),
+                By::Xdp(queues) => queues.send(list, frames),
             };
         }
         sent
     }
 }
 
-/// Sends `frames` of a list from where they lie; how many the driver took.
+/// The same, which know the RX queues.
 #[cfg(feature = "xdp")]
-fn send_by_xdp<'a>(
-    senders: &mut [XdpSender],
-    wiring: &Wiring,
-    list: &PacketList<'_>,
-    mut frames: impl Iterator<Item = &'a FrameMeta>,
-) -> u64 {
-    let Some(lent) = list.block.lent() else { return 0 };
-    let Some(first) = frames.next() else { return 0 };
-    // A block's frames were received by one queue.
-    let queue = wiring.queues.get(usize::from(first.rx_queue)).map_or(0, |(_, queue)| *queue);
-    let queues = senders.len();
-    let sender = &mut senders[queue % queues];
-    let Some(mut sending) = sender.frames_of(lent) else { return 0 };
-    let mut pushed = 0;
-    for frame in std::iter::once(first).chain(frames) {
-        pushed += u64::from(sending.push(frame.offset, frame.captured_len));
+fn with_shares(mut senders: Vec<PortSender>, wiring: &Wiring) -> Vec<PortSender> {
+    for PortSender(by) in &mut senders {
+        let By::Xdp(queues) = by else { continue };
+        let shares = wiring.queues.iter().map(|(port, queue)| {
+            let rx_queues = wiring.queues.iter().filter(|(other, _)| other == port).count();
+            TxShare::new(*queue, rx_queues, queues.senders.len())
+        });
+        queues.shares = shares.collect();
     }
-    pushed.saturating_sub(u64::from(sender.flush().dropped))
+    senders
+}
+
+#[cfg(feature = "xdp")]
+impl XdpQueues {
+    /// Sends frames of a list, each with its flow hash, from where they lie; how many the driver took.
+    fn send<'a>(
+        &mut self,
+        list: &PacketList<'_>,
+        frames: impl Iterator<Item = (&'a FrameMeta, u32)>,
+    ) -> u64 {
+        let Some(lent) = list.block.lent() else { return 0 };
+        let mut sent = 0_u64;
+        for (frame, hash) in frames {
+            let Some(share) = self.shares.get(usize::from(frame.rx_queue)) else { continue };
+            let queue = share.queue_of(hash);
+            let Some(mut sending) = self.senders[queue].frames_of(lent) else { continue };
+            sent += u64::from(sending.push(frame.offset, frame.captured_len));
+            // A full ring is flushed too: what waits in it goes out when the driver takes frames again.
+            if !self.written.contains(&queue) {
+                self.written.push(queue);
+            }
+        }
+        for queue in self.written.drain(..) {
+            sent = sent.saturating_sub(u64::from(self.senders[queue].flush().dropped));
+        }
+        sent
+    }
+}
+
+#[cfg(all(test, feature = "xdp"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tx_queues_are_shared_out_to_rx_queues() {
+        let hashes = [0, 1, 1 << 30, 1 << 31, u32::MAX];
+        for (rx_queues, tx_queues) in [(1, 1), (1, 16), (4, 4), (3, 8), (16, 4), (5, 7)] {
+            let mut used = vec![0; tx_queues];
+            for queue in 0..rx_queues {
+                let share = TxShare::new(queue, rx_queues, tx_queues);
+                assert!(hashes.iter().all(|hash| share.queue_of(*hash) < tx_queues), "{share:?}");
+                for index in 0..share.count {
+                    used[(share.first + share.step * index) as usize] += 1;
+                }
+            }
+            // Each RX queue has a TX queue; with fewer RX queues, each TX queue serves one of them.
+            let most = rx_queues.div_ceil(tx_queues);
+            assert!(used.iter().all(|users| (1..=most).contains(users)), "{used:?}");
+        }
+        let all = TxShare::new(0, 1, 4);
+        assert_eq!(hashes.map(|hash| all.queue_of(hash)), [0, 0, 1, 2, 3]);
+    }
 }

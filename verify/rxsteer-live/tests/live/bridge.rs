@@ -11,7 +11,8 @@ use rand::seq::IndexedRandom;
 use rxsteer_core::Policy;
 use rxsteer_io::xdp::{Port, XdpOptions, open};
 use rxsteer_lab::{
-    Link, LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, rxsteer, slice,
+    End, Link, LinkOptions, LiveFrames, OrderCheck, Pass, Steering, Testbed, Traffic, online_cpus,
+    rxsteer, slice,
 };
 use rxsteer_user::forward::{Bridge, ForwardPort, Forwarder, PacketPort};
 use rxsteer_user::source::Source;
@@ -26,7 +27,10 @@ use super::xdp::{dropped, quiet};
 
 /// Three hosts in a row, of which the middle one is to be the bridge.
 fn row(options: LinkOptions) -> Testbed {
-    let testbed = Testbed::router(options).unwrap();
+    bridging(Testbed::router(options).unwrap())
+}
+
+fn bridging(testbed: Testbed) -> Testbed {
     testbed.namespaces[1].run("sysctl -q -w net.ipv4.ip_forward=0").unwrap();
     for (host, interface) in [(0, "out0"), (1, "in0"), (1, "out1"), (2, "in1")] {
         quiet(&testbed.namespaces[host], interface);
@@ -100,24 +104,46 @@ fn leave_in_order(io: &str) {
 fn changes_under_load_keep_the_order_on_the_wire() {
     let test = "bridge::changes_under_load_keep_the_order_on_the_wire";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
-    let testbed = row(LinkOptions::default());
-    let ports = [&testbed.links[0].far, &testbed.links[1].near].map(|end| Port {
-        name: end.name.clone(),
-        ifindex: end.index,
-        queues: 1,
-        mtu: 1500,
-    });
+    changes_by_xdp(&row(LinkOptions::default()), 1);
+}
+
+/// What one RX queue received goes out by several TX queues, a flow by one of them.
+#[test]
+fn changes_keep_the_order_over_several_tx_queues() {
+    let test = "bridge::changes_keep_the_order_over_several_tx_queues";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = bridging(Testbed::router_with_tx_queues(LinkOptions::default()).unwrap());
+    // With GRO each queue of a veth counts what it receives.
+    testbed.namespaces[2].run("ethtool -K in1 gro on").unwrap();
+    let queues = online_cpus() as u32;
+    changes_by_xdp(&testbed, queues);
+    let counts = testbed.namespaces[2].run("ethtool -S in1").unwrap();
+    for queue in 0..queues {
+        let name = format!("rx_queue_{queue}_xdp_packets:");
+        let line = counts.lines().find_map(|line| line.trim().strip_prefix(&name));
+        let packets: u64 = line.unwrap().trim().parse().unwrap();
+        assert!(packets > 1000, "{queue}: {counts}");
+    }
+}
+
+/// Changes under load, where the second interface has so many queues.
+fn changes_by_xdp(testbed: &Testbed, queues: u32) {
+    let port =
+        |end: &End, queues| Port { name: end.name.clone(), ifindex: end.index, queues, mtu: 1500 };
+    let ports = [port(&testbed.links[0].far, 1), port(&testbed.links[1].near, queues)];
     let mut options = XdpOptions::default();
     options.forwards = true;
     let mut opened = testbed.namespaces[1].inside(|| Ok(open(&ports, &options))).unwrap().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let mut sources: Vec<XdpSource> = Vec::new();
-    for (port, rx_queue) in opened.iter_mut().zip(0..) {
-        let receiver = port.receivers.remove(0);
-        let queue = XdpQueue { receiver, interface: port.name.clone(), rx_queue };
-        sources.push(XdpSource::new(vec![queue], stop.clone()));
+    let mut rx_queues = 0..;
+    for port in &mut opened {
+        for (receiver, rx_queue) in port.receivers.drain(..).zip(&mut rx_queues) {
+            let queue = XdpQueue { receiver, interface: port.name.clone(), rx_queue };
+            sources.push(XdpSource::new(vec![queue], stop.clone()));
+        }
     }
-    change_under_load(&testbed, &opened, &mut sources, &stop);
+    change_under_load(testbed, &opened, &mut sources, &stop);
 }
 
 #[test]
@@ -150,8 +176,8 @@ fn change_under_load(
 ) {
     let hosts = &testbed.namespaces;
     let mut config = PipelineConfig::new(Policy::Rps, "0-1".parse().unwrap());
-    config.rx_cpus = "0-1".parse::<rxsteer_core::CpuSet>().unwrap().iter().collect();
-    config.rx_queues = 2;
+    config.rx_cpus = config.cpus.iter().cycle().take(sources.len()).collect();
+    config.rx_queues = sources.len() as u16;
     config.on_full = OnFull::Drop;
     config.check_order = true;
     let [there, back] = [testbed.links[0].clone(), turned(&testbed.links[1])];
