@@ -252,7 +252,7 @@ fn pipeline_config(
     config.changes =
         args.change_at.iter().map(|PlannedChange(when, c)| (*when, c.clone())).collect();
     config.max_backlog = args.max_backlog;
-    config.batch = usize::from(args.batch);
+    config.batch = args.batch.map_or(config.batch, usize::from);
     config.on_full = match (args.on_full, args.speed) {
         (Some(OnFullChoice::Wait), _) | (None, Speed::Max | Speed::Drained) => OnFull::Wait,
         (Some(OnFullChoice::Drop), _) | (None, Speed::Times(_)) => OnFull::Drop,

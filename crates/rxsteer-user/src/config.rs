@@ -14,9 +14,14 @@ use rxsteer_core::{
 };
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 
-/// The default number of packets decided on at once: as many as the kernel takes from a queue in one poll
+/// The least packets that are decided on at once by default: as many as the kernel takes from a queue in one poll
 /// (`dev_weight`).
 pub const DEFAULT_BATCH: usize = 64;
+
+/// Packets of a batch for each CPU by default. A list costs the RX thread about 0.2 µs whatever its length, so lists are not
+/// to get shorter with more CPUs: 14 workers that work 200 ns a packet get 1.7 times as many packets by batches of 256 as by
+/// batches of 64, and up to 4 workers get as many by either.
+const BATCH_PER_CPU: usize = 16;
 
 /// All settings of the receive path at its start.
 #[derive(Clone, Debug)]
@@ -66,7 +71,8 @@ pub struct PipelineConfig {
     /// packets. A value below `max_backlog` means `max_backlog`.
     pub largest_backlog: u32,
     /// Packets decided on at once, 1 to [`MAX_BATCH`]. This is also the length of the longest list that is handed
-    /// over.
+    /// over. The default is 16 for each CPU of `cpus`, but at least [`DEFAULT_BATCH`] and at most [`MAX_BATCH`]. At
+    /// [`Speed::Drained`](crate::Speed::Drained) a batch has at most [`DEFAULT_BATCH`].
     pub batch: usize,
     /// What happens to a packet whose backlog is full.
     pub on_full: OnFull,
@@ -86,6 +92,7 @@ impl PipelineConfig {
         PipelineConfig {
             policy,
             rx_cpus: vec![cpus.lowest()],
+            batch: (BATCH_PER_CPU * cpus.len()).clamp(DEFAULT_BATCH, MAX_BATCH),
             cpus,
             packet_rules: Vec::new(),
             rps_maps: Vec::new(),
@@ -103,7 +110,6 @@ impl PipelineConfig {
             max_backlog: DEFAULT_BACKLOG,
             changes: Vec::new(),
             largest_backlog: 0,
-            batch: DEFAULT_BATCH,
             on_full: OnFull::Drop,
             pin: true,
             check_order: false,

@@ -17,6 +17,7 @@ use crate::backlogs::{BacklogSet, FramesOfBlock, Room, Stop};
 use crate::block::{Block, BlockPool, FrameInfo};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
+use crate::config::DEFAULT_BATCH;
 use crate::order_tracker::OrderTracker;
 use crate::packet_clock::PacketClock;
 use crate::rebalance::Rebalancing;
@@ -254,8 +255,9 @@ impl Receiver {
     /// Hashes, decides and queues the frames of a sealed block, batch by batch.
     fn steer(&mut self, block: &Arc<Block>, stop: &Stop<'_>) {
         let mut next = 0;
+        let most = if self.drains { self.batch.min(DEFAULT_BATCH) } else { self.batch };
         while next < block.len() {
-            let count = self.batch.min(block.len() - next);
+            let count = most.min(block.len() - next);
             if self.steer_batch(block, next, count, stop) == Room::Stopped {
                 break;
             }

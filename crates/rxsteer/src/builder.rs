@@ -158,7 +158,8 @@ impl PipelineBuilder {
         self
     }
 
-    /// Packets decided on at once, 1 to [`MAX_BATCH`](crate::MAX_BATCH): the longest list that is handed over.
+    /// Packets decided on at once, 1 to [`MAX_BATCH`](crate::MAX_BATCH): the longest list that is handed over. The default is
+    /// 16 for each CPU, but at least [`DEFAULT_BATCH`](crate::DEFAULT_BATCH).
     pub fn batch(mut self, packets: usize) -> PipelineBuilder {
         self.config.batch = packets;
         self

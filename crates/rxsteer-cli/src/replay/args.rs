@@ -12,7 +12,7 @@ use rxsteer_settings::{CpuChoice, backlog, cpu_list, cpus, words};
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES};
 use rxsteer_user::source::capture::RxQueues;
 use rxsteer_user::source::synthetic::SyntheticSpec;
-use rxsteer_user::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BATCH, Speed};
+use rxsteer_user::{DEFAULT_BACKLOG, MAX_BATCH, Speed};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -101,8 +101,10 @@ pub(crate) struct ReplayArgs {
     pub(crate) on_full: Option<OnFullChoice>,
 
     /// Packets that are decided at once: the longest list that is handed over
-    #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BATCH as u16, value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>, help_heading = "Processing")]
-    pub(crate) batch: u16,
+    ///
+    /// By default 16 for each CPU of --cpus, but at least 64 and at most 256. At --speed drained at most 64.
+    #[arg(long, value_name = "PACKETS", value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>, help_heading = "Processing")]
+    pub(crate) batch: Option<u16>,
 
     /// CPUs of the applications: 0-3,8 or a count like 4
     ///
