@@ -35,7 +35,8 @@ pub enum Method {
     KernelUncounted(&'static str),
     /// `rxsteer run` with this policy and rules before it, none of which matches.
     KernelRuled(&'static str),
-    /// `rxsteer live --bridge` with this policy over all CPUs. It routes nothing.
+    /// `rxsteer live --bridge` with this policy over all CPUs; of four or more, the second one only receives, and the first one,
+    /// which makes the frames, has no worker. It routes nothing.
     Userspace(&'static str),
     /// What an experiment sets up by itself.
     Own(&'static str),
@@ -119,8 +120,7 @@ impl Method {
             let gro = if self.has_program() { "off" } else { "on" };
             namespace.run(&format!("ethtool -K {name} gro {gro} rx-gro-list off"))?;
         }
-        // A lone number would be a count.
-        let list = cpus.iter().map(|cpu| format!("{cpu}-{cpu}")).collect::<Vec<_>>().join(",");
+        let list = listed(cpus);
         let mut applied = Applied { steering: None, _entries: None };
         match self {
             Method::None | Method::Again | Method::Own(_) | Method::OwnAgain(_) => {}
@@ -155,12 +155,30 @@ impl Method {
                 let [first, second] = interfaces else {
                     return Err(LabError::Load { why: "a bridge has two interfaces".to_owned() });
                 };
-                let words = [first, "--bridge", second, "--policy", policy, "--cpus", &list];
+                let mut words = vec![*first, "--bridge", *second, "--policy", *policy];
+                // The first CPU makes the frames. With enough CPUs, the second one receives them, and the others work.
+                let apart = match cpus {
+                    [_, receiving, others @ ..] if others.len() > 1 => {
+                        Some((listed(&[*receiving]), listed(others)))
+                    }
+                    _ => None,
+                };
+                match &apart {
+                    Some((receiving, others)) => {
+                        words.extend(["--rx-cpus", receiving, "--cpus", others]);
+                    }
+                    None => words.extend(["--cpus", &list]),
+                }
                 applied.steering = Some(Steering::live(namespace, &words)?);
             }
         }
         Ok(applied)
     }
+}
+
+/// CPUs as an option. A lone number would be a count.
+fn listed(cpus: &[usize]) -> String {
+    cpus.iter().map(|cpu| format!("{cpu}-{cpu}")).collect::<Vec<_>>().join(",")
 }
 
 /// Sets the kernel's RPS on all queues of some interfaces.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_core::{CpuId, CpuSet, Policy};
 use rxsteer_io::xdp::{Port, XdpOptions, XdpPort, open, wait};
-use rxsteer_lab::{End, LinkOptions, LiveFrames, Namespace, Testbed, Traffic, pin};
+use rxsteer_lab::{End, LinkOptions, LiveFrames, Namespace, Testbed, Traffic, online_cpus, pin};
 use rxsteer_user::forward::{Action, Bridge, Forwarder, Inspector};
 use rxsteer_user::source::xdp::{XdpQueue, XdpSource};
 use rxsteer_user::{Handler, Packet, PacketList, PipelineConfig, Speed};
@@ -18,8 +18,10 @@ use serde_json::Value;
 use super::receive_cost::Receiving;
 use super::rounds::{Plan, Variant, measure};
 
-/// Live frames from CPU 0 through a bridge of two interfaces: rxsteer's on one CPU and on two, and a bare AF_XDP
-/// forwarder on one, each with so much work for each packet.
+/// Live frames from CPU 0 through a bridge of two interfaces: rxsteer's, and a bare AF_XDP forwarder on one CPU, each with
+/// so much work for each packet.
+///
+/// rxsteer receives on CPU 1, and works there and, where there are more CPUs, on others that neither send nor receive.
 ///
 /// Packets sent on a second as quartiles, and their ratio within a round.
 #[derive(Args)]
@@ -102,6 +104,20 @@ impl<I: Inspector> Handler for Counting<I> {
     }
 }
 
+/// A bridge, the CPUs of its workers if it is rxsteer's, and how many CPUs a host needs for it.
+type Way = (&'static str, Option<&'static str>, usize);
+
+/// All that are compared. The sender has CPU 0, and each of them receives on CPU 1.
+const WAYS: [Way; 7] = [
+    ("bare AF_XDP, CPU 1", None, 2),
+    ("rxsteer, CPU 1", Some("1-1"), 2),
+    ("rxsteer, CPUs 0-1", Some("0-1"), 2),
+    ("rxsteer, RX CPU 1, worker CPU 2", Some("2-2"), 3),
+    ("rxsteer, RX CPU 1, worker CPUs 2-3", Some("2-3"), 4),
+    ("rxsteer, RX CPU 1, worker CPUs 2-5", Some("2-5"), 6),
+    ("rxsteer, RX CPU 1, worker CPUs 2-9", Some("2-9"), 10),
+];
+
 /// The bridge of rxsteer, received on CPU 1.
 fn by_rxsteer(
     namespace: &Namespace,
@@ -113,8 +129,12 @@ fn by_rxsteer(
     let (policy, work_ns) = (options.policy.clone(), options.work_ns);
     let mut handlers = Vec::new();
     let count = Arc::new(AtomicU64::new(0));
+    let mut config = PipelineConfig::new(policy, cpus);
+    config.rx_cpus = vec![CpuId::new(1).context("a CPU")?];
+    config.rx_queues = 2;
     // Receiving on CPU 1 makes a worker there, too.
-    for _ in 0..2 {
+    let workers = config.workers();
+    for _ in workers.iter() {
         let mut bridge = Bridge::between(&ports);
         let inspect = move |packet: &Packet<'_>| -> Action {
             spin(work_ns);
@@ -124,16 +144,13 @@ fn by_rxsteer(
         handlers.push(Counting { forwarder, sent: count.clone(), before: 0 });
     }
     Ok(Receiving::start(move |sent, stop| {
-        let mut config = PipelineConfig::new(policy, cpus);
-        config.rx_cpus = vec![CpuId::new(1).context("a CPU")?];
-        config.rx_queues = 2;
         let queues = ports.iter_mut().zip(0..).map(|(port, rx_queue)| XdpQueue {
             receiver: port.receivers.remove(0),
             interface: port.name.clone(),
             rx_queue,
         });
         let mut sources = [XdpSource::new(queues.collect(), stop.clone())];
-        let handler = |_| handlers.pop().unwrap_or_else(|| unreachable!("two CPUs at most"));
+        let handler = |_| handlers.pop().unwrap_or_else(|| unreachable!("one for each worker"));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -148,22 +165,22 @@ fn by_rxsteer(
 }
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
-    let beds = [0; 3].map(|_| Testbed::router(LinkOptions::default()));
+    let ways = WAYS.iter().filter(|(.., cpus)| *cpus <= online_cpus());
+    let ways: Vec<(Testbed, Way)> = ways
+        .map(|way| Ok((Testbed::router(LinkOptions::default())?, *way)))
+        .collect::<Result<_>>()?;
     let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
     let mut receiving = Vec::new();
-    let beds = beds.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let ways = ["bare AF_XDP, CPU 1", "rxsteer, CPU 1", "rxsteer, CPUs 0-1"];
-    for (bed, way) in beds.iter().zip(ways) {
+    for (bed, (name, cpus, _)) in &ways {
         bed.namespaces[2].run("ethtool -K in1 gro off rx-gro-list off")?;
         let middle = &bed.namespaces[1];
         let ports = ports(middle, [&bed.links[0].far, &bed.links[1].near])?;
-        let receives = match way {
-            "rxsteer, CPU 1" => by_rxsteer(middle, ports, options, "1-1")?,
-            "rxsteer, CPUs 0-1" => by_rxsteer(middle, ports, options, "0-1")?,
-            _ => bare(middle, ports, options.work_ns)?,
+        let receives = match cpus {
+            Some(cpus) => by_rxsteer(middle, ports, options, cpus)?,
+            None => bare(middle, ports, options.work_ns)?,
         };
         receiving.push((
-            way,
+            *name,
             receives,
             LiveFrames::new(&bed.links[0], &traffic)?,
             &bed.namespaces[0],
@@ -177,5 +194,5 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
             turn: Box::new(move || receiving.turn(source, sender, frames)),
         })
         .collect();
-    Ok(measure(&mut variants, &options.plan)?.report(ways[0]))
+    Ok(measure(&mut variants, &options.plan)?.report(WAYS[0].0))
 }

@@ -9,7 +9,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_core::Policy;
 use rxsteer_io::packet::FanoutBy;
-use rxsteer_lab::{DoneByThread, Gate, LinkOptions, LiveFrames, Pass, Receiving, Testbed, Traffic};
+use rxsteer_lab::{
+    DoneByThread, Gate, LinkOptions, LiveFrames, Pass, Receiving, Testbed, Traffic, online_cpus,
+};
 use serde_json::{Value, json};
 
 use super::rounds::{Plan, Variant, measure};
@@ -144,12 +146,13 @@ fn write(path: &Path, report: &Value, options: &Options) -> Result<()> {
         text,
         "Made by `cargo xtask live-sources -- --rounds {rounds} --frames {frames} --others {others} --gate-ns {gate_ns} \
          --write docs/results/live.md`. Linux {}, \
-         2 CPUs, veth, frames of 64 bytes that CPU 0 sends; variants in turns, in random order. Packets a second, in \
+         {} CPUs, veth, frames of 64 bytes that CPU 0 sends; variants in turns, in random order. Packets a second, in \
          millions, and their ratio to the first line in the same round: median (quartiles). Where handlers work, a packet takes \
          {} ns, and rxsteer's policy is `{}`.\n\nThe sender takes all of CPU 0 that it gets, so with two \
          CPUs a thread there competes with it. Packets that wait in the ring are read when the sender is done: these tables compare \
          two threads that have a CPU each. There rxsteer waits where a backlog is full; elsewhere it drops, as `live` does.\n",
         kernel.trim(),
+        online_cpus(),
         options.work_ns,
         options.policy
     )?;

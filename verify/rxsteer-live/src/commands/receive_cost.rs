@@ -9,7 +9,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use rxsteer_core::{CpuId, Policy};
 use rxsteer_io::xdp::{Port, XdpOptions, XdpPort, open, wait};
-use rxsteer_lab::{End, LinkOptions, LiveFrames, Namespace, Pass, Testbed, Traffic, pin};
+use rxsteer_lab::{
+    End, LinkOptions, LiveFrames, Namespace, Pass, Testbed, Traffic, online_cpus, pin,
+};
 use rxsteer_user::source::xdp::{XdpQueue, XdpSource};
 use rxsteer_user::{PacketList, PipelineConfig, Speed};
 use serde_json::Value;
@@ -187,7 +189,7 @@ fn by_rxsteer(port: XdpPort, policy: Policy, rx: u16, worker: u16) -> Receiving 
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     let mut testbed = Testbed::hosts(LinkOptions::default())?;
-    for _ in 0..4 {
+    for _ in 0..5 {
         testbed.another_link(LinkOptions::default())?;
     }
     let (sender, receiver) = (testbed.sender(), testbed.receiver());
@@ -198,13 +200,18 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let policy = || options.policy.clone();
     let last = &testbed.links[4];
     let _pass = Pass::attach(receiver, &last.far)?;
-    let receiving = [
+    let mut receiving = vec![
         ("bare AF_XDP", bare_xdp(port(0)?), over(0)?),
         ("xdp, RX CPU 1, worker CPU 1", by_rxsteer(port(1)?, policy(), 1, 1), over(1)?),
         ("xdp, RX CPU 0, worker CPU 1", by_rxsteer(port(2)?, policy(), 0, 1), over(2)?),
         ("xdp, RX CPU 1, worker CPU 0", by_rxsteer(port(3)?, policy(), 1, 0), over(3)?),
         ("recvmmsg", by_recvmmsg(receiver)?, over(4)?),
     ];
+    // The sender has CPU 0. With a third CPU, neither thread competes with it.
+    if online_cpus() > 2 {
+        let apart = by_rxsteer(port(5)?, policy(), 1, 2);
+        receiving.push(("xdp, RX CPU 1, worker CPU 2", apart, over(5)?));
+    }
     let frames = options.plan.frames;
     let mut variants: Vec<Variant<'_>> = receiving
         .iter()
