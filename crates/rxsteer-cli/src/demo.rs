@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::output::lines::{lines, paragraphs};
 use crate::output::{self, table};
+use crate::replay::speed_of_keeping_up;
 use crate::work::{Apps, Work, at_home};
 use clap::Args;
 use rxsteer_status::figures::percent;
@@ -10,7 +11,7 @@ use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::{Hasher, SymmetricHash};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::synthetic::{SyntheticSource, SyntheticSpec};
-use rxsteer_user::{CpuReport, OnFull, PipelineConfig, Report, Speed};
+use rxsteer_user::{CpuReport, OnFull, PipelineConfig, Report};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -115,7 +116,14 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
         next: None,
         out: None,
     };
-    Ok(rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |_, _| {})?)
+    let speed = speed_of_keeping_up(std::slice::from_ref(&config.policy));
+    Ok(rxsteer_user::run(&config, &mut sources, speed, &stop, work, |_, _| {})?)
+}
+
+/// How much of the traffic fits before the busiest CPU is full, of what fits on one CPU.
+fn fits(report: &Report<Work>) -> f64 {
+    let busiest = report.per_cpu.iter().map(|cpu| cpu.packets).max().unwrap_or(0);
+    report.delivered as f64 / busiest.max(1) as f64
 }
 
 fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
@@ -131,11 +139,10 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
         }
         let mut table = table::new(&header, &[0]);
         for (policy, _, report) in runs {
-            let busiest = report.per_cpu.iter().map(|cpu| cpu.packets).max().unwrap_or(0);
             let mut row = vec![(*policy).to_owned()];
             let share = |packets| percent(packets, report.delivered);
             row.extend(report.per_cpu.iter().map(|cpu| share(cpu.packets)));
-            row.push(format!("{:.1} x", report.delivered as f64 / busiest.max(1) as f64));
+            row.push(format!("{:.1} x", fits(report)));
             row.push(report.reordered.to_string());
             row.push(report.drops.total().to_string());
             if scene.apps {
@@ -163,6 +170,7 @@ fn as_json(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
         .flat_map(|(scene, runs)| runs.iter().map(move |run| (scene, run)))
         .map(|(scene, (policy, meaning, report))| {
             let on = |cpu: &CpuReport| json!({ "cpu": cpu.cpu.get(), "delivered": cpu.packets });
+            let at_home = at_home(report).filter(|_| scene.apps);
             json!({
                 "scene": scene.name,
                 "traffic": scene.traffic,
@@ -173,6 +181,9 @@ fn as_json(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
                 "dropped": rxsteer_user::drops_to_json(&report.drops),
                 "reordered": report.reordered,
                 "imbalance": report.imbalance(),
+                "fits": fits(report),
+                "app_packets": at_home.map(|(_, data)| data),
+                "app_packets_at_home": at_home.map(|(home, _)| home),
                 "cpus": report.per_cpu.iter().map(on).collect::<Vec<_>>(),
             })
         })

@@ -108,7 +108,17 @@ fn the_demo_runs() {
     assert_eq!(status(&output), 0, "{}", errors(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("rps"));
     let demo = json(&["demo"]);
-    assert_eq!(demo["runs"].as_array().map(Vec::len), Some(7));
+    let runs = demo["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 7);
+    for run in runs {
+        // Four CPUs; the imbalance is that of the same report.
+        let fits = 4.0 / run["imbalance"].as_f64().expect("a number");
+        assert!((run["fits"].as_f64().expect("a number") - fits).abs() < 1e-9, "{run:#}");
+        let has_apps = run["scene"] == "applications";
+        assert_eq!(run["app_packets_at_home"].is_u64(), has_apps, "{run:#}");
+    }
+    let sparse = runs.iter().find(|run| run["policy"] == "sparse").expect("a run under sparse");
+    assert_eq!(sparse["cpus"], json(&["demo"])["runs"][4]["cpus"], "the same each time");
 }
 
 #[test]
