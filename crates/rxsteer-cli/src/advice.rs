@@ -95,6 +95,21 @@ pub(crate) fn before(
     notes
 }
 
+/// What to say before live packets are received. `set` may change the policy later, so tables are left out.
+pub(crate) fn before_live(
+    steer: &SteerSettings,
+    config: &PipelineConfig,
+    has_outputs: bool,
+) -> Vec<String> {
+    let mut notes = without_effect(steer, &policies(config), true);
+    if !has_outputs && let Some(decides) = without_apps(&policies(config), config.fallback) {
+        notes.push(format!(
+            "{decides}; with --out tap: or pipe: the CPUs of the programs that read are recorded"
+        ));
+    }
+    notes
+}
+
 /// What to say before a run in which no applications can be played.
 pub(crate) fn is_not_disclosed(config: &PipelineConfig) -> Option<String> {
     let decides = without_apps(&policies(config), config.fallback)?;

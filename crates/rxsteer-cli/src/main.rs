@@ -70,6 +70,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use cli::Command;
 use nix::sys::signal::{SigSet, Signal};
 use rxsteer_user::shown;
+use rxsteer_user::sink::SinkError;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -123,7 +124,8 @@ fn main() -> ExitCode {
         Ok(Outcome::Interrupted) => ExitCode::from(130),
         Err(error) => {
             output::note(&format!("rxsteer: {}", output::error_text(&error)));
-            ExitCode::from(2)
+            let interrupted = matches!(error.downcast_ref(), Some(SinkError::NoReader(_)));
+            ExitCode::from(if interrupted { 130 } else { 2 })
         }
     }
 }

@@ -70,9 +70,7 @@ impl OutArgs {
             let names: Vec<_> = names.iter().map(|name| printable(name)).collect();
             output::note(&format!("rxsteer: waiting for readers of {}", names.join(", ")));
         };
-        // Only its own words: they name the cause already.
-        let sinks = Sinks::open(spec, &workers, config.on_full, stop, waiting);
-        sinks.map(Some).map_err(|error| anyhow::anyhow!("{error}"))
+        Ok(Some(Sinks::open(spec, &workers, config.on_full, stop, waiting)?))
     }
 }
 

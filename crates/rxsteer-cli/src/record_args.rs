@@ -16,6 +16,7 @@ use rxsteer_records::{Interface, PartitionBy, Target, View};
 use rxsteer_settings::words;
 use rxsteer_user::PipelineConfig;
 use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -267,6 +268,20 @@ impl RotateArgs {
         ])
     }
 
+    /// Refuses options of files where there is none.
+    fn check_files(&self) -> anyhow::Result<()> {
+        let given = [
+            (self.flows_rotate.is_some(), "--flows-rotate"),
+            (self.flows_rotate_size.is_some(), "--flows-rotate-size"),
+        ];
+        match given.iter().find(|(is_given, _)| *is_given) {
+            None => Ok(()),
+            Some((_, option)) => {
+                bail!("{option} is an option of files; name one with --flows FILE")
+            }
+        }
+    }
+
     /// The files for records of the live traffic of `names`, and when one follows another.
     fn target(
         &self,
@@ -366,12 +381,31 @@ impl RecordArgs {
             return Ok(None);
         }
         self.refuse_read(settings.into_iter())?;
+        if self.output.flows.is_none() {
+            rotate.check_files()?;
+        }
         let names = self.table.anonymize.mode.is_none().then(|| names(&interfaces));
         let view = View { interfaces, ..self.table.view()? };
         let outputs = rotate.outputs(&self.output, view.mask, names.as_deref())?;
         let mut table = self.table.table(Some(self.flow_idle_timeout.unwrap_or(IDLE_TIMEOUT)));
         table.active_timeout_ns = Some(rotate.active_timeout().as_nanos() as u64);
         Recording::start(outputs, &table, view, config, Some(unix_ns)).map(Some)
+    }
+
+    /// What records depend on, for a report.
+    pub(crate) fn settings(&self) -> Map<String, Value> {
+        let is_given = self.output.is_some();
+        let settings = json!({
+            "max_flows": is_given.then(|| self.table.max_flows()),
+            "flow_idle_timeout_ns": self.flow_idle_timeout.map(|idle| idle.as_nanos() as u64),
+            "key": is_given.then(|| self.table.mask().to_string()),
+            "anonymize": self.table.anonymize.mode.map(|mode| mode.to_string()),
+            "partition_by": self.output.partition_by.map(|rule| rule.to_string()),
+        });
+        match settings {
+            Value::Object(settings) => settings,
+            _ => Map::new(),
+        }
     }
 
     fn refuse_read<'a>(&self, read: impl Iterator<Item = &'a Path>) -> anyhow::Result<()> {
@@ -443,6 +477,9 @@ impl RunRecordArgs {
     /// How addresses are shown, if records are asked for; refuses what is wrong on every host.
     pub(crate) fn check(&self) -> anyhow::Result<Option<Anonymize>> {
         if self.output.is_some() {
+            if self.output.flows.is_none() {
+                self.rotate.check_files()?;
+            }
             return self.anonymize.masking().map(Some);
         }
         self.rotate.check_unused()?;

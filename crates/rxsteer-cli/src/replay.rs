@@ -284,10 +284,12 @@ fn input(args: &ReplayArgs) -> Input<'_> {
 /// What a run would have to be given to be repeated, beside what the report says elsewhere.
 fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
     let mut settings = json::decisive(config);
+    settings.extend(args.records.settings());
     let others = serde_json::json!({
         "max_backlog": config.max_backlog,
         "on_full": match config.on_full { OnFull::Wait => "wait", OnFull::Drop => "drop" },
         "batch": config.batch,
+        "pin": config.pin,
         "speed": match args.speed {
             Speed::Max => serde_json::Value::Null,
             Speed::Drained => "drained".into(),
@@ -298,11 +300,6 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "work_ns": args.workers.work_ns,
         "repeat": args.repeat,
         "changes_planned": config.changes.len(),
-        "max_flows": args.records.output.is_some().then(|| args.records.table.max_flows()),
-        "flow_idle_timeout_ns": args.records.flow_idle_timeout.map(|idle| idle.as_nanos() as u64),
-        "key": args.records.output.is_some().then(|| args.records.table.mask().to_string()),
-        "anonymize": args.records.table.anonymize.mode.map(|mode| mode.to_string()),
-        "partition_by": args.records.output.partition_by.map(|rule| rule.to_string()),
         "out": args.out.out.as_ref().map(ToString::to_string),
     });
     if let serde_json::Value::Object(others) = others {

@@ -101,6 +101,8 @@ fn texts(file: &DeTable<'_>) -> (Vec<Text>, Vec<Mistake>) {
             Err(mistake) => wrong.push(mistake),
         };
         match value.get_ref() {
+            // Neither refused by its name nor by its value otherwise.
+            DeValue::Table(table) if table.is_empty() => texts.push(Text::new(name, "{}", at)),
             // Settings of several RX queues.
             DeValue::Table(table) => {
                 for (queue, value) in table {

@@ -352,6 +352,8 @@ fn settings_can_come_from_a_file() {
     for (text, part) in [
         ("cpu = 3", "bad.toml:1:1: there is no setting 'cpu'; did you mean 'cpus'?"),
         ("\ncpus = '3-1'", "bad.toml:2:1: cpus=3-1: the range 3-1 runs backwards"),
+        ("nonsense = {}", "bad.toml:1:1: there is no setting 'nonsense'"),
+        ("policy = {}", "bad.toml:1:1: policy={}: "),
     ] {
         let file = written(dir.path(), "bad.toml", text.as_bytes());
         let output =
@@ -433,6 +435,15 @@ fn frame_of_a_capture_is_explained() {
         .output()
         .expect("it can be started");
     assert_eq!(status(&output), 0, "{}", errors(&output));
+}
+
+#[test]
+fn options_of_af_xdp_are_refused_with_packet_sockets() {
+    for option in ["--zero-copy", "--busy-poll=50"] {
+        let output = rxsteer(&["live", "lo", option]);
+        assert_eq!(status(&output), 2, "{option}");
+        assert!(errors(&output).contains("takes AF_XDP sockets"), "{}", errors(&output));
+    }
 }
 
 #[test]

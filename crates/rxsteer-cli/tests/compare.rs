@@ -158,6 +158,17 @@ fn what_has_no_flows_is_left_alone() {
     assert!(String::from_utf8_lossy(&one.stdout).contains("Leave it alone: there is one CPU"));
 }
 
+/// Frames of an unknown link type are no traffic that could be left alone.
+#[test]
+fn capture_that_cannot_be_read_is_no_quiet_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let capture = written(dir.path(), "radiotap.pcap", &pcap(127, &[&[0; 60], &[0; 60]]));
+    let output = rxsteer(&["compare", capture.to_str().unwrap(), "--cpus", "2", "--seeds", "2"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("2 records could not be read"), "{text}");
+    assert!(!text.contains("no traffic seen"), "{text}");
+}
+
 #[test]
 fn bad_input_is_refused_with_what_to_do() {
     for (line, words) in [

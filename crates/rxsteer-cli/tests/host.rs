@@ -5,6 +5,7 @@ use rxsteer_host::testing::{MachineSpec, NicSpec};
 use rxsteer_host::{Root, Tree};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -208,7 +209,7 @@ fn what_another_set_is_left() {
     let host = Host::small();
     host.says(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
     host.put(RPS, "0008\n");
-    let text = host.says(&["restore", "--yes"], 0);
+    let text = host.says(&["restore", "--yes"], 1);
     assert!(text.contains("left at 0008: something else set that"), "{text}");
     assert_eq!((host.value(RPS).as_str(), host.value(FLOWS).as_str()), ("0008\n", "0\n"));
 }
@@ -220,6 +221,48 @@ fn without_confirmation_it_is_undone() {
     assert!(text.contains("closed before it was confirmed"), "{text}");
     assert_eq!(host.value(RPS), "0000\n");
     assert!(!Journal::path(&host.root).exists());
+}
+
+/// A part of a line is no confirmation, and neither the end of the time nor a signal waits for the rest.
+#[test]
+fn part_of_a_line_does_not_keep_it() {
+    for signal in [None, Some("TERM")] {
+        let host = Host::small();
+        let time = if signal.is_some() { "10m" } else { "1s" };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+        command.args(["host", "apply", "eth0", "--cpus", "0-1", "--yes", "--confirm", time]);
+        command.arg("--root").arg(host.folder.path()).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut input = running.stdin.take().unwrap();
+        input.write_all(b"x").unwrap();
+        let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("Enter")), "it asks");
+        if let Some(signal) = signal {
+            let id = running.id().to_string();
+            assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        }
+        let rest: Vec<String> = lines.collect();
+        assert_eq!(running.wait().unwrap().code(), Some(1), "{rest:?}");
+        assert_eq!(host.value(RPS), "0000\n", "{rest:?}");
+        drop(input);
+    }
+}
+
+/// What restore will do is what the values are now, not what apply set.
+#[test]
+fn restore_looks_before_it_says_what_it_would_do() {
+    let host = Host::small();
+    host.says(&["apply", "eth0", "--cpus", "0-1", "--yes"], 0);
+    let dry = host.says(&["restore", "--dry-run"], 0);
+    assert!(dry.contains(RPS) && dry.contains("0003 -> 0000"), "{dry}");
+    host.put(RPS, "0001\n");
+    let dry = host.says(&["restore", "--dry-run"], 0);
+    assert!(dry.contains("left at 0001: something else set that"), "{dry}");
+    let text = host.says(&["restore", "--yes"], 1);
+    assert!(text.contains("left at 0001: something else set that"), "{text}");
+    assert_eq!(host.value(RPS), "0001\n");
+    let nothing = host.says(&["restore", "--yes"], 0);
+    assert!(nothing.contains("is on record"), "{nothing}");
 }
 
 #[test]

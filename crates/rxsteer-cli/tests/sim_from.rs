@@ -181,6 +181,19 @@ fn damaged_capture_is_used_as_far_as_it_goes() {
 }
 
 #[test]
+fn outputs_that_cannot_be_are_refused_before_the_simulation() {
+    for (words, reason) in [
+        (&["rpc-8", "--csv", "-"][..], "--csv writes a file"),
+        (&["rpc-8", "--csv", "both", "--report", "both"], "both have one name"),
+        (&["--list", "--seeds", "3"], "--seeds"),
+    ] {
+        let (status, _, stderr) = sim(words);
+        assert!(status == 2 && stderr.contains(reason), "{words:?}: {status} {stderr}");
+        assert!(!Path::new("both").exists() && !Path::new("-").exists());
+    }
+}
+
+#[test]
 fn what_is_no_recording_is_refused() {
     for (words, reason) in [
         (&["--from", "nowhere.pcap"][..], "nowhere.pcap"),

@@ -3,7 +3,7 @@
 use crate::nearest::suggestion;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
@@ -38,7 +38,13 @@ impl Text {
         Ok(Text::new(name.trim(), value.trim(), 0))
     }
 
-    fn option(&self) -> String {
+    /// As an option of `command`. What can be given without a value is so given by `true`.
+    fn option(&self, command: &Command) -> String {
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(self.name.as_str()));
+        let values = arg.and_then(Arg::get_num_args);
+        if self.value == "true" && values.is_some_and(|values| values.min_values() == 0) {
+            return format!("--{}", self.name);
+        }
         format!("--{}={}", self.name, self.value)
     }
 }
@@ -86,8 +92,10 @@ pub fn read<S: Args>(texts: impl IntoIterator<Item = Text>) -> Result<S, Refused
         return Err(first);
     }
     let place = texts.first().map_or(0, |text| text.place);
-    command::<S>()
-        .try_get_matches_from(texts.iter().map(Text::option))
+    let command = command::<S>();
+    let options: Vec<String> = texts.iter().map(|text| text.option(&command)).collect();
+    command
+        .try_get_matches_from(options)
         .and_then(|matches| S::from_arg_matches(&matches))
         .map_err(|error| Refused { place, what: why(&error) })
 }
@@ -118,7 +126,7 @@ fn wrong(command: &Command, before: &[Text], text: &Text) -> Option<String> {
     } else if before.next().is_some() {
         return Some(format!("{name} is set twice"));
     }
-    let read = command.clone().try_get_matches_from([text.option()]);
+    let read = command.clone().try_get_matches_from([text.option(command)]);
     read.err().map(|error| format!("{name}={}: {}", text.value, why(&error)))
 }
 

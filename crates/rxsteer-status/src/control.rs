@@ -29,6 +29,8 @@ struct Client {
     output: Vec<u8>,
     /// Set while the client waits for a change to be done: since when.
     waiting: Option<Instant>,
+    /// The settings of that change.
+    settings: Vec<String>,
     active: Instant,
     /// No more input is read from the client.
     ended: bool,
@@ -44,6 +46,10 @@ pub trait Server {
     fn changed(&mut self) -> (bool, Answer);
     /// Withdraws the last change if it is not active yet; returns the answer to it.
     fn give_up(&mut self) -> Answer;
+    /// Which of these settings, whose change was begun, another change has replaced before it was done.
+    fn replaced(&mut self, _settings: &[String]) -> Option<String> {
+        None
+    }
 }
 
 impl Control {
@@ -93,6 +99,7 @@ impl Control {
         };
         // A later change replaces an earlier one, so only the last change can be withdrawn.
         let last = self.clients.iter().filter_map(|client| client.waiting).max();
+        let are_several = self.clients.iter().filter(|client| client.waiting.is_some()).count() > 1;
         for client in &mut self.clients {
             if let Some(since) = client.waiting {
                 // A client that was stopped (ctrl-c) no longer wants its change.
@@ -100,9 +107,12 @@ impl Control {
                 if done || is_gone || now.duration_since(since) >= CHANGE_TAKES {
                     client.waiting = None;
                     client.dead |= is_gone;
-                    match !done && Some(since) == last {
-                        true => client.send(&server.give_up()),
-                        false => client.send(&answer),
+                    let settings = std::mem::take(&mut client.settings);
+                    let replaced = if are_several { server.replaced(&settings) } else { None };
+                    match (!done && Some(since) == last, replaced) {
+                        (true, _) => client.send(&server.give_up()),
+                        (false, Some(why)) => client.send(&Answer::Error(why)),
+                        (false, None) => client.send(&answer),
                     }
                 }
             }
@@ -122,6 +132,7 @@ impl Control {
                 input: Vec::new(),
                 output: Vec::new(),
                 waiting: None,
+                settings: Vec::new(),
                 active: now,
                 ended: false,
                 dead: false,
@@ -170,9 +181,12 @@ impl Client {
             Err(why) => self.send(&Answer::Error(why)),
             // The client gave up waiting, and reported that nothing has changed.
             Ok(Request::Set { .. }) if self.hung_up() => self.dead = true,
-            Ok(request) => match server.serve(&request) {
-                Some(answer) => self.send(&answer),
-                None => self.waiting = Some(now),
+            Ok(request) => match (server.serve(&request), request) {
+                (Some(answer), _) => self.send(&answer),
+                (None, Request::Set { settings }) => {
+                    (self.waiting, self.settings) = (Some(now), settings);
+                }
+                (None, _) => self.waiting = Some(now),
             },
         }
         self.write(now);

@@ -54,6 +54,9 @@ impl Server for Fake {
             }),
         )
     }
+    fn replaced(&mut self, settings: &[String]) -> Option<String> {
+        settings.iter().find(|text| *text == "policy=old").map(|text| format!("not {text}"))
+    }
     fn give_up(&mut self) -> Answer {
         self.withdrawn += 1;
         Answer::Error("withdrawn".to_owned())
@@ -207,6 +210,23 @@ fn change_is_answered_when_it_is_done_or_takes_too_long() {
     bench.rounds();
     assert!(line(&later).unwrap().contains("withdrawn"));
     assert_eq!(bench.fake.withdrawn, 1);
+}
+
+#[test]
+fn client_whose_change_another_replaced_gets_no_success() {
+    let mut bench = Bench::new();
+    let [mut first, mut second] = [bench.client(), bench.client()];
+    let asks = |client: &mut UnixStream, policy: &str| {
+        let request = format!("{{\"do\":\"set\",\"settings\":[\"policy={policy}\"]}}\n");
+        client.write_all(request.as_bytes()).unwrap();
+    };
+    asks(&mut first, "old");
+    asks(&mut second, "new");
+    bench.rounds();
+    bench.fake.done = true;
+    bench.rounds();
+    assert!(line(&first).unwrap().contains("not policy=old"));
+    assert!(line(&second).unwrap().contains("\"done\":true"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What to do, by figures alone, and the rule that leads there.
 
+use crate::words::plural;
 use rxsteer_host::Help;
 use rxsteer_user::core::Policy;
 use serde::Serialize;
@@ -38,6 +39,8 @@ pub(super) struct Measured {
     pub(super) relief: Option<Help>,
     /// Why nothing follows from so little traffic, where that is so.
     pub(super) too_few: Option<String>,
+    /// Records of captures that could not be read.
+    pub(super) left_out: u64,
 }
 
 impl Measured {
@@ -126,6 +129,11 @@ pub(super) fn of(measured: &Measured) -> Advice {
     let (without, bound) = (measured.without(), measured.bound());
     if measured.cpus < 2 {
         return alone(Rule::OneCpu, "there is one CPU, so there is nothing to choose.".to_owned());
+    }
+    if measured.packets == 0 && measured.left_out > 0 {
+        let records = plural(usize::try_from(measured.left_out).unwrap_or(usize::MAX), "record");
+        let why = format!("nothing is known of this traffic, since {records} could not be read.");
+        return alone(Rule::NoTraffic, why);
     }
     if measured.packets == 0 {
         let why = "no traffic seen; ask again under the usual load.";

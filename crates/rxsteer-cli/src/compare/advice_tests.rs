@@ -22,6 +22,7 @@ fn measured(largest_flow: u64, medians: &[(&str, f64)]) -> Measured {
         inside: None,
         relief: None,
         too_few: None,
+        left_out: 0,
     }
 }
 

@@ -326,6 +326,8 @@ fn compare(
     }
     measured.relief = sampled.as_ref().map(|sampled| sampled.relief.clone());
     measured.too_few = sampled.as_ref().and_then(|sampled| sampled.too_few.clone());
+    let skipped = frames.skipped();
+    measured.left_out = skipped;
     let advice = advice::of(&measured);
     let commands = commands::of(&advice, &cpus, dissect, sampled.as_ref().map(|it| &it.interface))?;
     let compared = Compared {
@@ -340,7 +342,7 @@ fn compare(
         advice,
         commands,
         issues: frames.issues(false),
-        skipped: frames.skipped(),
+        skipped,
         elapsed: begun.elapsed(),
     };
     if args.json {
@@ -375,6 +377,7 @@ fn measured(rows: &[Row], cpus: usize, apps_named: bool) -> Measured {
         inside: None,
         relief: None,
         too_few: None,
+        left_out: 0,
     }
 }
 

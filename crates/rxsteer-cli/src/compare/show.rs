@@ -187,6 +187,8 @@ pub(super) fn json(compared: &Compared) -> Value {
         "largest_flow_packets": report.map_or(0, |report| report.largest_flow),
         "largest_flow_share": report.filter(|_| packets > 0)
             .map(|report| report.largest_flow as f64 / packets as f64),
+        "frames_not_ip": report.map_or(0, |report| report.not_ip),
+        "malformed": report.map_or(0, |report| report.malformed.iter().sum::<u64>()),
         "records_skipped": compared.skipped,
         "sample": sampled,
         "policies": compared.rows.iter().map(policy).collect::<Vec<_>>(),

@@ -170,7 +170,7 @@ pub(crate) struct ApplyArgs {
     rxsteer host restore\n  \
     rxsteer host restore --yes --json | jq '.values[] | select(.outcome != \"restored\")'\n\n\
     Interfaces of other network namespaces are restored there: ip netns exec NAME rxsteer host restore.\n\n\
-    Exit status: 0 all of this network namespace is as before; 1 something could not be set back, and stays on record; \
+    Exit status: 0 all of this network namespace is as before; 1 something could not be set back, or something else set it since; \
     2 it could not run.")]
 pub(crate) struct RestoreArgs {
     /// Do not ask

@@ -1,12 +1,17 @@
 //! Questions on the terminal, and waiting for their answer, a signal, or an end of time.
 
 use anyhow::Context;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::io::{IsTerminal, Read};
+use nix::unistd::{getpgrp, read, tcgetpgrp};
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+/// How often a process in the background looks whether it has the terminal.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Asks for a yes on the terminal; without one it is refused.
 pub(super) fn ask(question: &str) -> anyhow::Result<bool> {
@@ -61,21 +66,26 @@ impl Waiting {
         let end = Instant::now() + time;
         let stdin = std::io::stdin();
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            // Rounded up: a wait of less than a millisecond is none.
-            let left_ms = u16::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
+            let mut left = end.saturating_duration_since(Instant::now());
             let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-            if reads {
+            if reads && is_in_background() {
+                // Reading would stop this process.
+                left = left.min(BETWEEN_LOOKS);
+            } else if reads {
                 watched.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
             }
+            // Rounded up: a wait of less than a millisecond is none.
+            let left_ms = u16::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
             // An interrupted poll is tried again.
             let _ = poll(&mut watched, PollTimeout::from(left_ms));
             let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
             if is_ready(&watched[0]) {
                 return Ended::Signal;
             }
-            if watched.get(1).is_some_and(is_ready) {
-                return read_line();
+            if watched.get(1).is_some_and(is_ready)
+                && let Some(ended) = read_byte()
+            {
+                return ended;
             }
             if Instant::now() >= end {
                 return Ended::Time;
@@ -84,14 +94,17 @@ impl Waiting {
     }
 }
 
-/// Reads up to the end of the line, a byte at a time: nothing is taken that is not ours.
-fn read_line() -> Ended {
+/// Whether another process group has the terminal that standard input is.
+fn is_in_background() -> bool {
+    tcgetpgrp(std::io::stdin()).is_ok_and(|group| group != getpgrp())
+}
+
+/// Reads a byte that is there: nothing is taken that is not ours, and a part of a line does not make this wait for the rest.
+fn read_byte() -> Option<Ended> {
     let mut byte = [0];
-    loop {
-        match std::io::stdin().lock().read(&mut byte) {
-            Ok(1) if byte[0] == b'\n' => return Ended::Line,
-            Ok(1) => {}
-            _ => return Ended::Closed,
-        }
+    match read(std::io::stdin(), &mut byte) {
+        Ok(1) if byte == *b"\n" => Some(Ended::Line),
+        Ok(1) | Err(Errno::EINTR) => None,
+        _ => Some(Ended::Closed),
     }
 }

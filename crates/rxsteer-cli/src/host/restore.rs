@@ -8,7 +8,7 @@ use crate::Outcome;
 use crate::output::{note, print};
 use anyhow::Context;
 use rxsteer_host::Root;
-use rxsteer_host::change::{self, Change, Journal, Lock, Restored, persisted};
+use rxsteer_host::change::{self, Journal, Lock, Restored, persisted};
 use rxsteer_user::printable;
 use serde_json::json;
 use std::fmt::Write;
@@ -22,18 +22,19 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
         .with_context(|| format!("can't look at {}; run this as root", journal.display()))?;
     if !has_journal && files.is_empty() {
         let nothing =
-            "there is nothing to restore: rxsteer host apply has set nothing since boot\n";
+            "there is nothing to restore: no value that rxsteer host apply set is on record\n";
         print(&if args.json { shown_json(&[], &[]) } else { nothing.to_owned() })?;
         return Ok(Outcome::Success);
     }
     let _lock = Lock::take(root)?;
     let journal = Journal::open(root)?;
+    let preview = || change::preview(root, &journal, namespace(root));
     if args.dry_run {
-        print(&format!("{}\n", asked(journal.changes(), &files)))?;
+        print(&format!("{}\n", asked(&preview(), &files)))?;
         return Ok(Outcome::Success);
     }
     if !args.yes {
-        note(&asked(journal.changes(), &files));
+        note(&asked(&preview(), &files));
         if !ask("Set these values back?")? {
             note("nothing was changed");
             return Ok(Outcome::Success);
@@ -55,52 +56,41 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
 }
 
 /// What the question is about.
-fn asked(changes: &[Change], files: &[String]) -> String {
-    let mut text = String::new();
-    for change in changes {
-        let (path, now, back) =
-            (printable(&change.path), short(&change.new), short(&change.original));
-        // Writing to a String does not fail.
-        let _ = match change.new == change.original {
-            true => writeln!(text, "{path}\n  {back}, as before: it needs no change"),
-            false => writeln!(text, "{path}\n  {now} -> {back}"),
-        };
-    }
+fn asked(preview: &[Restored], files: &[String]) -> String {
+    let mut text: String = preview.iter().map(line).collect();
     for path in files {
         let _ = writeln!(text, "{} is removed", printable(path));
     }
     text.trim_end().to_owned()
 }
 
+/// What became of a value, or would.
+fn line(one: &Restored) -> String {
+    use change::Outcome;
+    let (path, was) = (printable(&one.path), short(&one.original));
+    match &one.outcome {
+        Outcome::Restored { from } => format!("{path}\n  {} -> {was}\n", short(from)),
+        Outcome::AsBefore => format!("{path}\n  {was}, as before\n"),
+        Outcome::SetByAnother { ours, now } => format!(
+            "{path}\n  left at {}: something else set that after rxsteer had set {} (before: {was})\n",
+            short(now),
+            short(ours)
+        ),
+        Outcome::Gone => {
+            format!("{path}\n  the interface or queue is gone, and its values with it\n")
+        }
+        Outcome::OtherNamespace { namespace } => format!(
+            "{path}\n  it is of network namespace {namespace}: run rxsteer host restore there (ip netns exec NAME …)\n"
+        ),
+        Outcome::Failed { why } => format!("{path}\n  not restored: {}\n", printable(why)),
+    }
+}
+
 fn shown(restored: &[Restored], files: &[String]) -> String {
     use change::Outcome;
-    let mut text = String::new();
-    let mut done = 0;
-    for one in restored {
-        let (path, was) = (printable(&one.path), short(&one.original));
-        // Writing to a String does not fail.
-        let _ = match &one.outcome {
-            Outcome::Restored { from } => {
-                done += 1;
-                writeln!(text, "{path}\n  {} -> {was}", short(from))
-            }
-            Outcome::AsBefore => writeln!(text, "{path}\n  {was}, as before"),
-            Outcome::SetByAnother { ours, now } => writeln!(
-                text,
-                "{path}\n  left at {}: something else set that after rxsteer had set {} (before: {was})",
-                short(now),
-                short(ours)
-            ),
-            Outcome::Gone => {
-                writeln!(text, "{path}\n  the interface or queue is gone, and its values with it")
-            }
-            Outcome::OtherNamespace { namespace } => writeln!(
-                text,
-                "{path}\n  it is of network namespace {namespace}: run rxsteer host restore there (ip netns exec NAME …)"
-            ),
-            Outcome::Failed { why } => writeln!(text, "{path}\n  not restored: {}", printable(why)),
-        };
-    }
+    let mut text: String = restored.iter().map(line).collect();
+    let is_done = |one: &&Restored| matches!(one.outcome, Outcome::Restored { .. });
+    let done = restored.iter().filter(is_done).count();
     for path in files {
         let _ = writeln!(text, "{} was removed", printable(path));
     }

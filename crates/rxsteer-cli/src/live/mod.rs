@@ -8,10 +8,12 @@ mod watch;
 mod xdp;
 
 use crate::Outcome;
+use crate::advice;
 use crate::events_out::EventsTo;
 use crate::finished::Run;
 use crate::input::{end_on_signals, issues};
 use crate::listen;
+use crate::output::json::decisive;
 use crate::output::lines::room_on_terminal;
 use crate::output::{self, json, table};
 use crate::replay::report_after;
@@ -60,6 +62,9 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         pipeline_config(args, &named, PipelineConfig::new(steer.policy(), cpus), rx_cpus);
     let hash_seed = steer.apply(&mut config)?;
     config.check()?;
+    for note in advice::before_live(&steer, &config, args.out.out.is_some()) {
+        output::note(&format!("rxsteer: {note}"));
+    }
     let none_may_move = open::why_none_may_move(args, way, &named);
     if let Some(why) = none_may_move.as_ref().filter(|_| open::flows_can_move(&config)) {
         anyhow::bail!(
@@ -252,18 +257,16 @@ fn pipeline_config(
 
 /// What a run would have to be given to be repeated, beside what the report says elsewhere.
 fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
-    json!({
+    let mut settings = decisive(config);
+    let others = json!({
         "io": way.name(),
         "bridge": args.bridge,
         "zero_copy": args.zero_copy,
         "busy_poll_us": args.busy_poll,
-        "cpus": config.cpus.to_string(),
         "standby": config.standby.as_ref().map(ToString::to_string),
-        "rx_cpus": config.rx_cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>(),
-        "rx_queues": config.rx_queues,
         "max_backlog": config.max_backlog,
-        "inner": config.dissect.inner,
-        "key_tunnels": config.dissect.key_tunnels.to_string(),
+        "batch": config.batch,
+        "pin": config.pin,
         "duration_ns": args.duration.map(|duration| duration.as_nanos() as u64),
         "count": args.count,
         "filter": args.filter,
@@ -273,7 +276,12 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "ring_bytes": args.ring_size << 20,
         "work_ns": args.workers.work_ns,
         "out": args.out.out.as_ref().map(ToString::to_string),
-    })
+    });
+    settings.extend(args.records.settings());
+    if let Value::Object(others) = others {
+        settings.extend(others);
+    }
+    Value::Object(settings)
 }
 
 fn shown_interface(interface: &Interface) -> Value {

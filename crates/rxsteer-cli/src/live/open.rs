@@ -26,7 +26,14 @@ impl Way {
     /// By the arguments: `auto` never takes packets away from the host, unless they are to be sent on.
     pub(super) fn of(args: &LiveArgs) -> anyhow::Result<Way> {
         match (args.io, &args.bridge) {
-            (Io::Packet, _) | (Io::Auto, None) => Ok(Way::Packet),
+            (Io::Packet, _) | (Io::Auto, None) => {
+                let left_out =
+                    [("--zero-copy", args.zero_copy), ("--busy-poll", args.busy_poll.is_some())];
+                if let Some((option, _)) = left_out.iter().find(|(_, given)| *given) {
+                    bail!("{option} takes AF_XDP sockets; leave it out, or use --io xdp");
+                }
+                Ok(Way::Packet)
+            }
             (Io::Xdp, _) | (Io::Auto, Some(_)) => {
                 let left_out = [
                     ("--filter", args.filter.is_some()),

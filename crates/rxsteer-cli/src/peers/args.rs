@@ -15,7 +15,8 @@ use clap::Args;
     rxsteer peers 'veth*' --dry-run --json | jq '.peers[] | select(.state == \"on\")'\n\n\
     It takes CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_SYS_PTRACE, and the host's PID namespace. Segments are then built by the \
     container's CPU (its tcp-segmentation-offload goes off, too), which costs throughput.\n\n\
-    Exit status: 0 it was ended, and all is on again; 1 something could not be switched on again, and stays on record; 2 it \
+    Exit status: 0 it was ended, and all is on again; 1 something could not be switched on again, and stays on record, or with \
+    --dry-run: an end can't be switched; 2 it \
     could not run.")]
 pub(crate) struct PeersArgs {
     /// Veths of this network namespace, by name or pattern (veth*)

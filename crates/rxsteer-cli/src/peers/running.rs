@@ -34,7 +34,8 @@ pub(crate) fn command(args: &PeersArgs) -> anyhow::Result<Outcome> {
         let lines: String = seen.iter().map(|seen| line(seen) + "\n").collect();
         let object = json!({ "version": env!("CARGO_PKG_VERSION"), "peers": seen });
         print(&if args.json { format!("{object:#}\n") } else { lines })?;
-        return Ok(Outcome::Success);
+        let is_seen = !seen.iter().any(|seen| matches!(seen.state, State::Failed { .. }));
+        return Ok(if is_seen { Outcome::Success } else { Outcome::Findings });
     }
     let peers = Peers::open(&Root::host())?;
     if args.restore { restore(peers) } else { run(peers, &patterns) }

@@ -43,7 +43,7 @@ use std::time::Duration;
     packaging/systemd/rxsteer@.service.\n\n\
     With --config, SIGHUP (kill -HUP PID, systemctl reload) makes rxsteer read the file again and change settings as \
     rxsteer set does; without it SIGHUP ends rxsteer. A signal that was ignored at the start (nohup) stays ignored.\n\n\
-    Exit status: 0 ended by --duration, SIGTERM, SIGINT or SIGHUP; 1 no interface is left; 2 it could not run, and \
+    Exit status: 0 ended by --duration, SIGTERM, SIGINT or SIGHUP; 1 no interface is left, or the report could not be written; 2 it could not run, and \
     nothing was attached.")]
 pub(crate) struct RunArgs {
     /// Interfaces, by name or pattern (also those that appear later)

@@ -107,7 +107,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
     }
     let there: Vec<queue_names::There<'_>> =
         links.iter().map(|link| (link.name.as_str(), rx_queues(link))).collect();
-    queue_names::check(&settings, &there, &patterns).map_err(named)?;
+    queue_names::check(&settings, None, &there, &patterns).map_err(named)?;
     settings.check(&cpus.possible)?;
     let may_be_generic = asked.fixed.mode() == ModeChoice::Auto;
     Ok(Plan { patterns, links, mode, may_be_generic, cpus, settings, defaults, notes, host })
@@ -229,6 +229,12 @@ pub(crate) fn start(
     if plan.mode == Mode::Native {
         match attempt(args, asked, &plan, socket.clone()) {
             Err(Failure::Attach(why)) if plan.may_be_generic => {
+                // Another instance that was started at the same time may have been quicker.
+                let is_meant =
+                    |link: &&Link| plan.links.iter().any(|meant| meant.index == link.index);
+                if let Some(error) = links()?.iter().filter(is_meant).find_map(check::busy) {
+                    return Err(error);
+                }
                 output::note(&format!("rxsteer: {why}; trying generic mode"));
                 plan.mode = Mode::Generic;
             }

@@ -50,6 +50,7 @@ impl<P: Datapath> Instance<P> {
                 Err(why) => EventReply::Refused(Answer::Error(why)),
             },
             EventRequest::Changed => EventReply::Changed(self.is_change_done(), self.changed()),
+            EventRequest::Replaced(settings) => EventReply::Replaced(self.replaced(&settings)),
             EventRequest::GiveUp => EventReply::Changed(true, self.give_up()),
         };
         // The status is updated first, so that a client that gets the reply also finds the change in `status`.

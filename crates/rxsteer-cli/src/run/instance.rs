@@ -294,9 +294,8 @@ impl<P: Datapath> Instance<P> {
         let (now, then) = (&self.settings, &wanted);
         PacketRule::check_headers(&then.packet_rules, self.fixed.inner)
             .map_err(|why| format!("rule={why}"))?;
-        // A name that was valid when it was set stays valid, although its interface may have gone since.
         if (&now.policy, &now.rps_maps) != (&then.policy, &then.rps_maps) {
-            queue_names::check(&wanted, &self.there(), &self.fixed.patterns)?;
+            queue_names::check(&wanted, Some(now), &self.there(), &self.fixed.patterns)?;
         }
         if wanted.threads != self.settings.threads
             && let Some(why) = (self.fixed.threads_refused)(wanted.threads)
@@ -332,6 +331,18 @@ impl<P: Datapath> Instance<P> {
         let event = Happened::new(EventKind::ChangeWithdrawn, format!("{changes}: {text}"));
         self.unsaid.push(event.with("changes", changes));
         Answer::Error(text)
+    }
+
+    /// Which of these settings, requested before, another change has replaced.
+    pub(crate) fn replaced(&self, settings: &[String]) -> Option<String> {
+        let again = LiveSettings::parse(settings).and_then(|s| s.onto(&self.settings, &self.cpus));
+        let differ = changes(&again.ok()?, &self.settings);
+        (!differ.is_empty()).then(|| {
+            format!(
+                "another change replaced this one before it was complete: {}",
+                differ.join(", ")
+            )
+        })
     }
 
     /// The answer to a change.

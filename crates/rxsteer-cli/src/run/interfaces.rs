@@ -10,6 +10,7 @@ use rxsteer_host::{Link, Pattern};
 use rxsteer_status::{EventKind, Happened, State};
 use rxsteer_user::core::counters::LiveCounter;
 use rxsteer_xdp::Mode;
+use rxsteer_xdp::Settings;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -188,7 +189,7 @@ impl<P: Datapath> Instance<P> {
         let mut say = Vec::new();
         for known in &mut self.interfaces {
             if known.is_live() {
-                say.extend(see(&mut self.path, known, links));
+                say.extend(see(&mut self.path, &self.settings, known, links));
                 let link = links.iter().find(|link| link.index == known.index);
                 known.rx_queues = link.map_or(known.rx_queues, self.fixed.rx_queues);
             } else if matches!(known.state, State::Detached | State::Refused)
@@ -387,6 +388,7 @@ pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus, is_named: bool) -
 /// Checks an interface that is steered.
 fn see<P: Datapath>(
     path: &mut P,
+    settings: &Settings,
     known: &mut Steered<P::Device>,
     links: &[Link],
 ) -> Option<Happened> {
@@ -419,6 +421,7 @@ fn see<P: Datapath>(
     let mut lines = Vec::new();
     if link.name != known.name {
         lines.push(format!("{} is called {} now", known.name, link.name));
+        lines.extend(queue_names::of_former_name(settings, &known.name));
         known.name.clone_from(&link.name);
         path.rename(device, &link.name);
     }

@@ -96,6 +96,32 @@ fn interface_that_is_made_again_goes_on_in_its_row() {
     assert_eq!(rows(&mut instance), [("v1".to_owned(), 5, 7)]);
 }
 
+/// Settings go by names. Those of a former name are named once, and refuse no other change.
+#[test]
+fn settings_of_a_former_name_are_named() {
+    let mut instance = instance(&["v1", "v2"], &[link(1, "v1"), link(2, "v2")]);
+    instance.set(&["rps-map=v1=0-0".to_owned()]).unwrap();
+    let lines = see(&mut instance, &[link(1, "w1"), link(2, "v2")]);
+    assert!(lines[0].starts_with("v1 is called w1 now; "), "{lines:?}");
+    assert!(lines[0].ends_with("without effect now: rps-map v1"), "{lines:?}");
+    instance.set(&["policy=rfs".to_owned()]).unwrap();
+    let refused = instance.set(&["rps-map=v3=0-0".to_owned()]).unwrap_err();
+    assert!(refused.contains("v3 is not steered here"), "{refused}");
+}
+
+#[test]
+fn change_that_another_replaced_is_known() {
+    let mut instance = instance(&["v1"], &[link(1, "v1")]);
+    let settings = |text: &str| vec![text.to_owned()];
+    instance.set(&settings("policy=rps")).unwrap();
+    instance.set(&settings("queue-size=512")).unwrap();
+    assert_eq!(instance.replaced(&settings("policy=rps")), None, "both hold");
+    instance.set(&settings("policy=none")).unwrap();
+    let why = instance.replaced(&settings("policy=rps")).unwrap();
+    assert!(why.ends_with("policy=none (was rps)"), "{why}");
+    assert_eq!(instance.replaced(&settings("policy=none")), None);
+}
+
 #[test]
 fn one_that_moved_is_let_go() {
     let mut instance = instance(&["a"], &[link(1, "a")]);

@@ -186,12 +186,14 @@ mod running {
             true => format!("{:#}\n", serde_json::to_value(&status)?),
             false => show::status(&status, None),
         };
+        drop(registered);
         if to_stderr {
             output::note(report.trim_end());
-        } else {
-            output::print(&report)?;
+        } else if let Err(why) = output::print(&report) {
+            // It ran, and all is detached.
+            output::note(&format!("rxsteer: {}", output::error_text(&why)));
+            return Ok(Outcome::Findings);
         }
-        drop(registered);
         Ok(ended)
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum EventRequest {
     Set(Vec<String>),
     /// Whether the requested changes are done, and the answer to them.
     Changed,
+    /// Which of these settings another change has replaced.
+    Replaced(Vec<String>),
     /// Withdraw the last change, if it is not active yet.
     GiveUp,
 }
@@ -48,6 +50,7 @@ pub(crate) enum EventReply {
     Refused(Answer),
     Begun,
     Changed(bool, Answer),
+    Replaced(Option<String>),
 }
 
 /// A request, and the channel for its reply.
@@ -201,7 +204,7 @@ impl<P: Datapath> Server for QueryServer<P> {
             Request::Set { settings } => match self.request(EventRequest::Set(settings.clone())) {
                 Some(EventReply::Begun) => None,
                 Some(EventReply::Refused(answer) | EventReply::Changed(_, answer)) => Some(answer),
-                None => Some(is_ending()),
+                Some(EventReply::Replaced(_)) | None => Some(is_ending()),
             },
         }
     }
@@ -210,6 +213,13 @@ impl<P: Datapath> Server for QueryServer<P> {
         match self.request(EventRequest::Changed) {
             Some(EventReply::Changed(done, answer)) => (done, answer),
             _ => (true, is_ending()),
+        }
+    }
+
+    fn replaced(&mut self, settings: &[String]) -> Option<String> {
+        match self.request(EventRequest::Replaced(settings.to_vec())) {
+            Some(EventReply::Replaced(why)) => why,
+            _ => None,
         }
     }
 

@@ -23,14 +23,28 @@ fn named(settings: &Settings) -> impl Iterator<Item = (&'static str, &QueueName)
     bound.chain(settings.rps_maps.iter().map(|(name, _)| ("rps-map ", name)))
 }
 
-/// Why settings are refused, if these interfaces exist and `patterns` may match others.
+/// Why settings are refused, if these interfaces exist and `patterns` may match others. A name that was valid when it was set,
+/// which is in `before`, stays valid, although its interface may have gone or have another name since.
 pub(crate) fn check(
     settings: &Settings,
+    before: Option<&Settings>,
     there: &[There<'_>],
     patterns: &[Pattern],
 ) -> Result<(), String> {
-    named(settings).try_for_each(|(setting, name)| {
+    let is_new = |new: &(&str, &QueueName)| {
+        before.is_none_or(|before| named(before).all(|(_, name)| name != new.1))
+    };
+    named(settings).filter(is_new).try_for_each(|(setting, name)| {
         missing(name, there, patterns).map_or(Ok(()), |why| Err(format!("{setting}{name}: {why}")))
+    })
+}
+
+/// The settings of an interface that is called otherwise now.
+pub(crate) fn of_former_name(settings: &Settings, former: &str) -> Option<String> {
+    let of_it = named(settings).filter(|(_, name)| name.interface() == Some(former));
+    let names: Vec<String> = of_it.map(|(setting, name)| format!("{setting}{name}")).collect();
+    (!names.is_empty()).then(|| {
+        format!("settings go by the present name, so without effect now: {}", names.join(", "))
     })
 }
 
@@ -126,7 +140,7 @@ mod tests {
         settings.rps_maps = maps.iter().map(map).collect();
         let patterns: Vec<Pattern> =
             patterns.iter().map(|text| Pattern::new(text).unwrap()).collect();
-        super::check(&settings, &[("eth0", 2), ("eth1", 4)], &patterns)
+        super::check(&settings, None, &[("eth0", 2), ("eth1", 4)], &patterns)
     }
 
     #[test]

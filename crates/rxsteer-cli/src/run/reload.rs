@@ -12,6 +12,7 @@ use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
 use rxsteer_xdp::Settings;
+use std::path::PathBuf;
 
 /// Settings that apply if neither options nor file give them, as they were found at the start.
 #[derive(Clone, Debug)]
@@ -63,6 +64,7 @@ impl Reload {
             .args
             .config
             .as_deref()
+            .filter(|path| path.is_file())
             .and_then(|path| Some((path, settings_file::text(path).ok()?)));
         let Some((path, text)) = text else { return why };
         let place = settings_file::place_of(&settings_file::said(&text).0, &why);
@@ -71,6 +73,11 @@ impl Reload {
 
     /// The settings that the file requests now, or why they are refused.
     fn wanted(&self, host: &HostCpus) -> Result<Settings, String> {
+        // A pipe, as <(…) of a shell is, has one text, and waiting for another would stop this thread.
+        let is_other = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
+        if self.args.config.as_ref().is_some_and(is_other) {
+            return Err("it is no regular file, which is read at the start only".to_owned());
+        }
         // Several mistakes are several lines; an event is one.
         let now = self.args.settings();
         let now = now.map_err(|why| error_text(&why).replace('\n', "; also "))?;

@@ -52,6 +52,18 @@ fn reload_applies_what_the_file_says_now() {
     assert!(!instance.is_change_done(), "the change goes on as one by set does");
 }
 
+/// No process writes to the pipe: opening it would wait.
+#[test]
+fn pipe_in_the_place_of_the_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rxsteer.toml");
+    let (mut instance, reload) = started(&file, &[], "policy = 'rps'\n");
+    std::fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let line = instance.reload(&reload).text;
+    assert!(line.ends_with("it is no regular file, which is read at the start only"), "{line}");
+}
+
 #[test]
 fn reload_is_refused_as_a_whole() {
     let dir = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ pub(crate) struct SimArgs {
     pub(crate) scenario: Option<String>,
 
     /// List the built-in scenarios
-    #[arg(long, conflicts_with_all = ["scenario", "set", "compare", "csv", "report"])]
+    #[arg(long, conflicts_with_all = ["scenario", "set", "seconds", "faults", "seed", "seeds", "threads", "compare", "csv", "report"])]
     pub(crate) list: bool,
 
     /// Another value for a key, e.g. traffic.0.flows=8

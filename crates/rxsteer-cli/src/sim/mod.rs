@@ -43,6 +43,14 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     }
     let scenario = args.scenario.iter().map(Path::new);
     let read: Vec<&Path> = scenario.chain(args.from.from.iter().map(PathBuf::as_path)).collect();
+    anyhow::ensure!(
+        args.csv.as_deref() != Some(Path::new("-")),
+        "--csv writes a file, and - is standard output elsewhere; --csv /dev/stdout writes there"
+    );
+    anyhow::ensure!(
+        args.csv.is_none() || args.csv != args.report,
+        "--csv names a file and --report a folder, and both have one name; give them two"
+    );
     let index = args.report.as_deref().map(page_in);
     for (path, option) in [(args.csv.as_ref(), "--csv"), (index.as_ref(), "--report")] {
         path.map_or(Ok(()), |path| refuse_input(path, option, &read))?;

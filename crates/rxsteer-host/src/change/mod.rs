@@ -29,7 +29,7 @@ pub use journal::{Change, Journal, JournalError};
 pub use lock::{Lock, LockError};
 pub use persist::{PersistError, PersistFile, Persisted, persist_files, persisted, remove};
 pub use plan::{Owner, Plan, PlanError, Wanted, Write, flow_sizes, refuse_offline};
-pub use restore::{Outcome, Restored, restore};
+pub use restore::{Outcome, Restored, preview, restore};
 pub use verify::{Measured, TURNS, Turn, Verdict, judge, measured, verify};
 pub use write::{ApplyError, Refusal, apply, may_apply, undo};
 

@@ -58,9 +58,9 @@ impl Outcome {
         matches!(self, Self::OtherNamespace { .. } | Self::Failed { .. })
     }
 
-    /// Whether something of this network namespace is not as before for want of a write.
+    /// Whether something of this network namespace is not as before.
     pub fn is_failure(&self) -> bool {
-        matches!(self, Self::Failed { .. })
+        matches!(self, Self::Failed { .. } | Self::SetByAnother { .. })
     }
 }
 
@@ -76,12 +76,24 @@ pub fn restore(
     let interfaces = identities(root);
     let mut restored = Vec::new();
     for change in changes.iter().rev() {
-        let outcome = match file_of(root, &interfaces, change, namespace) {
-            Ok(path) => back(root, &mut journal, change, path),
+        let (path, found) = looked(root, &interfaces, change, namespace);
+        let outcome = match found {
             Err(outcome) => outcome,
+            Ok(now) => {
+                let write = Write {
+                    path: path.clone(),
+                    old: now.clone(),
+                    new: change.original.clone(),
+                    owner: change.owner.clone(),
+                    meaning: String::new(),
+                };
+                match set(root, &mut journal, &write) {
+                    Ok(()) => Outcome::Restored { from: now },
+                    Err(refusal) => Outcome::Failed { why: refusal.to_string() },
+                }
+            }
         };
-        let (path, original) = (change.path.clone(), change.original.clone());
-        restored.push(Restored { path, original, outcome });
+        restored.push(Restored { path, original: change.original.clone(), outcome });
     }
     let staying: Vec<bool> = restored.iter().rev().map(|one| one.outcome.stays()).collect();
     let stays = |change: &Change| {
@@ -92,6 +104,35 @@ pub fn restore(
     };
     journal.keep(stays)?;
     Ok(restored)
+}
+
+/// What [`restore`] would do; nothing is written.
+#[must_use]
+pub fn preview(root: &Root, journal: &Journal, namespace: u64) -> Vec<Restored> {
+    let interfaces = identities(root);
+    let changes = journal.changes().iter().rev();
+    let preview = changes.map(|change| {
+        let (path, found) = looked(root, &interfaces, change, namespace);
+        let outcome = found.map_or_else(|outcome| outcome, |from| Outcome::Restored { from });
+        Restored { path, original: change.original.clone(), outcome }
+    });
+    preview.collect()
+}
+
+/// The file that a value is in now, and the value, where it is to be written; else what becomes of it.
+fn looked(
+    root: &Root,
+    interfaces: &Result<Vec<Identity>, HostError>,
+    change: &Change,
+    namespace: u64,
+) -> (String, Result<String, Outcome>) {
+    match file_of(root, interfaces, change, namespace) {
+        Ok(path) => {
+            let found = to_be_set_back(root, change, &path);
+            (path, found)
+        }
+        Err(outcome) => (change.path.clone(), Err(outcome)),
+    }
 }
 
 /// An interface of this network namespace: name, number, address.
@@ -137,32 +178,23 @@ fn namespace_is_there(root: &Root, inode: u64) -> bool {
         || root.names("/proc").iter().any(of_process)
 }
 
-fn back(root: &Root, journal: &mut Journal, change: &Change, path: String) -> Outcome {
-    let now = match root.read(&path) {
+fn to_be_set_back(root: &Root, change: &Change, path: &str) -> Result<String, Outcome> {
+    let now = match root.read(path) {
         Ok(now) => now,
         // A queue that is no more (ethtool -L). What is of no interface is there, in another network namespace.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && change.owner.is_some() => {
-            return Outcome::Gone;
+            return Err(Outcome::Gone);
         }
         Err(error) => {
-            return Outcome::Failed { why: Refusal::Write { path, error }.to_string() };
+            let why = Refusal::Write { path: path.to_owned(), error }.to_string();
+            return Err(Outcome::Failed { why });
         }
     };
     if now == change.original {
-        return Outcome::AsBefore;
+        return Err(Outcome::AsBefore);
     }
     if !change.may_have_left(&now) {
-        return Outcome::SetByAnother { ours: change.new.clone(), now };
+        return Err(Outcome::SetByAnother { ours: change.new.clone(), now });
     }
-    let write = Write {
-        path,
-        old: now.clone(),
-        new: change.original.clone(),
-        owner: change.owner.clone(),
-        meaning: String::new(),
-    };
-    match set(root, journal, &write) {
-        Ok(()) => Outcome::Restored { from: now },
-        Err(refusal) => Outcome::Failed { why: refusal.to_string() },
-    }
+    Ok(now)
 }

@@ -5,6 +5,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxsteer_io::{PacketSender, Tap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long to wait for an interface that has no room and does not say when it has.
@@ -35,6 +36,11 @@ pub(super) enum Sent {
     Length,
 }
 
+/// Whether there is a tap or tun of this name.
+fn is_tap(name: &str) -> bool {
+    Path::new("/sys/class/net").join(name).join("tun_flags").exists()
+}
+
 /// An interface that takes Ethernet frames.
 #[derive(Debug)]
 pub(super) enum Interface {
@@ -51,11 +57,11 @@ impl Interface {
                     "a tap takes CAP_NET_ADMIN; run rxsteer as root, or give it that capability"
                         .to_owned()
                 }
-                Some(errno::EBUSY) => {
+                Some(errno::EBUSY) if is_tap(name) => {
                     "a tap of this name exists; remove it (ip link delete), or choose another name"
                         .to_owned()
                 }
-                Some(errno::EINVAL) => {
+                Some(errno::EBUSY | errno::EINVAL) => {
                     "an interface of this name exists; choose another name".to_owned()
                 }
                 Some(errno::ENOENT | errno::ENODEV) => {

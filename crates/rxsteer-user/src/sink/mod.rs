@@ -80,7 +80,9 @@ pub enum SinkError {
     #[error("{}: is no pipe; name another file, or one that does not exist, which is made", shown(.0))]
     NotAPipe(PathBuf),
     /// It was interrupted before the pipes had readers.
-    #[error("no program has opened {0} for reading; start the readers, then rxsteer goes on")]
+    #[error(
+        "interrupted before any program had opened {0} for reading; start the readers while rxsteer waits, or before"
+    )]
     NoReader(String),
     /// An interface can't be made or opened.
     #[error("{}: {message}", shown(Path::new(name)))]

@@ -261,7 +261,7 @@ fn nothing_is_opened_where_one_can_not_be() {
     stop.store(true, Ordering::Relaxed);
     assert!(
         open(format!("pipe:{}", in_folder("q%d")), &stop, &mut waiting)
-            .contains("no program has opened")
+            .contains("before any program had opened")
     );
     assert_eq!(waiting, [in_folder("q0"), in_folder("q1")]);
 }

@@ -142,7 +142,9 @@ fn value_that_another_set_is_left() {
     let receiver = testbed.receiver();
     succeeds(receiver, &["apply", "in0", "--cpus", "0-1", "--yes"]);
     receiver.write_sys("/sys/class/net/in0/queues/rx-1/rps_cpus", "2").unwrap();
-    let text = succeeds(receiver, &["restore", "--yes"]);
+    let restored = host(receiver, &["restore", "--yes"]);
+    let text = String::from_utf8_lossy(&restored.stdout).into_owned();
+    assert_eq!(restored.status.code(), Some(1), "{text}");
     assert!(text.contains("left at 2: something else set that"), "{text}");
     let left = values(receiver);
     assert!(left.contains("rx-0/rps_cpus 0\n") && left.contains("rx-1/rps_cpus 2\n"), "{left}");
