@@ -6,7 +6,7 @@
 //! | [`MAX_HEAD`] bytes of a request's head | 431, and the connection is closed |
 //! | [`HEAD_TIMEOUT`] until a head is whole, also for the next one of an idle connection | the connection is closed |
 //! | [`CONNECTION_AGE`] since a connection began | it is closed after the answer under way |
-//! | [`CONNECTION_END`] since it began, e.g. of a client that does not read its answer | it is cut |
+//! | half as long again, e.g. of a client that does not read its answer | it is cut |
 //!
 //! All connections are tasks of one thread, so a slow client costs a descriptor and some memory.
 
@@ -34,10 +34,8 @@ pub const MAX_CONNECTIONS: usize = 32;
 pub const MAX_HEAD: usize = 8 << 10;
 /// How long a client may take for a request's head, and how long a connection may be idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The age at which a connection is closed after the answer under way.
+/// The age at which a connection is closed after the answer under way. Half as old again it is cut.
 const CONNECTION_AGE: Duration = Duration::from_secs(20);
-/// The age at which a connection is cut.
-const CONNECTION_END: Duration = Duration::from_secs(30);
 /// How long to wait when a connection can't be accepted (no descriptor is left).
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the end waits for a look under way.
@@ -48,6 +46,7 @@ const AT_THE_END: Duration = Duration::from_millis(100);
 pub struct Server {
     listener: TcpListener,
     guard: Guard,
+    connection_age: Duration,
 }
 
 /// A server in a thread of its own.
@@ -88,7 +87,15 @@ impl Server {
         })?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Server { listener, guard: Guard { address, token } })
+        let guard = Guard { address, token };
+        Ok(Server { listener, guard, connection_age: CONNECTION_AGE })
+    }
+
+    /// The same, but a connection is closed at this age, after the answer under way; half as old again it is cut. By default
+    /// that is after 20 seconds.
+    #[must_use]
+    pub fn with_connection_age(self, age: Duration) -> Server {
+        Server { connection_age: age, ..self }
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.
@@ -137,7 +144,7 @@ impl Server {
     }
 
     async fn accept(self, source: Source) {
-        let Server { listener, guard } = self;
+        let Server { listener, guard, connection_age } = self;
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
         let answers = Arc::new(Answers::new(guard, Looks::new(source)));
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -148,7 +155,7 @@ impl Server {
                 Ok((stream, _)) => {
                     let answers = Arc::clone(&answers);
                     tokio::spawn(async move {
-                        connection(stream, &answers).await;
+                        connection(stream, &answers, connection_age).await;
                         drop(place);
                     });
                 }
@@ -159,7 +166,7 @@ impl Server {
 }
 
 /// Serves a connection until it ends, or its time is over.
-async fn connection(stream: TcpStream, answers: &Answers) {
+async fn connection(stream: TcpStream, answers: &Answers, age: Duration) {
     let began = Instant::now();
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| answers.to(request));
@@ -169,9 +176,9 @@ async fn connection(stream: TcpStream, answers: &Answers) {
     tokio::select! {
         // Whatever ended it, the client sees that it ended.
         _ = connection.as_mut() => return,
-        () = sleep_until(began + CONNECTION_AGE) => connection.as_mut().graceful_shutdown(),
+        () = sleep_until(began + age) => connection.as_mut().graceful_shutdown(),
     }
-    let _ = timeout_at(began + CONNECTION_END, connection).await;
+    let _ = timeout_at(began + age + age / 2, connection).await;
 }
 
 impl Running {

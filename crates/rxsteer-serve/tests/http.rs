@@ -230,7 +230,9 @@ fn slow_clients_lose_their_places() {
 
 #[test]
 fn idle_connection_and_one_that_does_not_read_are_closed() {
-    let (instance, running, address) = started();
+    let instance = Instance::start(None);
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+    let (running, address) = instance.serve_by(server.with_connection_age(Duration::from_secs(2)));
     let first = instance.status.lock().unwrap().interfaces[0].clone();
     // An answer that no socket buffers take whole.
     let interfaces = (0..2000).map(|index| rxsteer_status::InterfaceStatus {

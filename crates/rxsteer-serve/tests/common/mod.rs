@@ -77,7 +77,11 @@ impl Instance {
     /// Serves it at `address`.
     pub(crate) fn serve(&self, address: &str, token: Option<&str>) -> (Running, SocketAddr) {
         let token = token.map(|text| Token::new(text).unwrap());
-        let server = Server::bind(address.parse().unwrap(), token).unwrap();
+        self.serve_by(Server::bind(address.parse().unwrap(), token).unwrap())
+    }
+
+    /// The same by a server that is bound.
+    pub(crate) fn serve_by(&self, server: Server) -> (Running, SocketAddr) {
         let address = server.address();
         let running = server.start(Source::Instance(self.socket.clone()), || Ok(())).unwrap();
         (running, address)
