@@ -115,7 +115,10 @@ pub(crate) fn text(outputs: &[SinkReport]) -> String {
 }
 
 /// What went wrong with outputs, a line each.
-pub(crate) fn problems<'a>(outputs: impl Iterator<Item = &'a SinkReport>) -> Vec<String> {
+pub(crate) fn problems<'a>(
+    outputs: impl Iterator<Item = &'a SinkReport>,
+    can_wait: bool,
+) -> Vec<String> {
     let mut lines = Vec::new();
     let mut no_room = 0;
     for out in outputs {
@@ -124,8 +127,8 @@ pub(crate) fn problems<'a>(outputs: impl Iterator<Item = &'a SinkReport>) -> Vec
     }
     if no_room > 0 {
         lines.push(format!(
-            "{no_room} packets were not written because a pipe or an interface was full; use --on-full wait to lose \
-             nothing, or read faster"
+            "{no_room} packets were not written because a pipe or an interface was full; {}read faster",
+            if can_wait { "use --on-full wait to lose nothing, or " } else { "" }
         ));
     }
     lines

@@ -393,11 +393,12 @@ impl RecordArgs {
     }
 
     /// What records depend on, for a report.
-    pub(crate) fn settings(&self) -> Map<String, Value> {
+    pub(crate) fn settings(&self, is_live: bool) -> Map<String, Value> {
         let is_given = self.output.is_some();
+        let idle = self.flow_idle_timeout.or((is_given && is_live).then_some(IDLE_TIMEOUT));
         let settings = json!({
             "max_flows": is_given.then(|| self.table.max_flows()),
-            "flow_idle_timeout_ns": self.flow_idle_timeout.map(|idle| idle.as_nanos() as u64),
+            "flow_idle_timeout_ns": idle.map(|idle| idle.as_nanos() as u64),
             "key": is_given.then(|| self.table.mask().to_string()),
             "anonymize": self.table.anonymize.mode.map(|mode| mode.to_string()),
             "partition_by": self.output.partition_by.map(|rule| rule.to_string()),

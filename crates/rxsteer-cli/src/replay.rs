@@ -284,12 +284,12 @@ fn input(args: &ReplayArgs) -> Input<'_> {
 /// What a run would have to be given to be repeated, beside what the report says elsewhere.
 fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
     let mut settings = json::decisive(config);
-    settings.extend(args.records.settings());
+    settings.extend(args.records.settings(false));
     let others = serde_json::json!({
         "max_backlog": config.max_backlog,
         "on_full": match config.on_full { OnFull::Wait => "wait", OnFull::Drop => "drop" },
         "batch": config.batch,
-        "pin": config.pin,
+        "pin": config.pin && config.fits_host(),
         "speed": match args.speed {
             Speed::Max => serde_json::Value::Null,
             Speed::Drained => "drained".into(),
@@ -318,14 +318,7 @@ fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
             config.max_backlog
         ));
     }
-    if config.pin && !config.fits_host() {
-        let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
-        output::note(&format!(
-            "rxsteer: this host does not have all of CPUs {} (this process may use {host}), so threads \
-             are not pinned. The spread is right; speed and delays are not those of such a host.",
-            config.workers()
-        ));
-    }
+    output::note_unpinned(config);
     if args.rx_threads > config.rx_queues {
         output::note(&format!(
             "rxsteer: {} receiving threads for {} RX queue(s): the others receive nothing. \
@@ -349,14 +342,14 @@ pub(crate) fn report_after(run: &Run, can_wait: bool) {
     if let Some(failure) = run.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref()) {
         output::note(&format!("rxsteer: {}", output::error_text(failure)));
     }
-    for problem in out::problems(run.out.iter().flatten()) {
+    for problem in out::problems(run.out.iter().flatten(), can_wait) {
         output::note(&format!("rxsteer: {problem}"));
     }
     let full = run.report.drops.get(DropReason::BacklogFull);
     if full > 0 {
         output::note(&format!(
-            "rxsteer: {full} packets were dropped because a backlog held its limit of {} packets. \
-             Raise --max-backlog, {}.",
+            "rxsteer: {full} packets were dropped because a backlog held as many as --max-backlog allows \
+             ({} at the end). Raise it, {}.",
             run.max_backlog,
             if can_wait {
                 "name more --cpus, or use --on-full wait to lose nothing"

@@ -72,6 +72,18 @@ impl Link {
         queues::dir_of(self).map(|dir| queues::received_on(&dir).len() as u32)
     }
 
+    /// The same by its driver (`ethtool -l`), which answers for this network namespace whatever sysfs shows.
+    pub fn rx_queues_of_driver(&self) -> Option<u32> {
+        let channels = crate::netlink::ethtool::channels(self.index).ok()?;
+        Some(channels.used).filter(|used| *used > 0)
+    }
+
+    /// The TX queues it uses; where sysfs does not say so, those it can have.
+    pub fn tx_queues(&self) -> Option<u32> {
+        let used = queues::dir_of(self).map(|dir| queues::numbered(&dir, "tx-").len() as u32);
+        used.or(self.max_tx_queues)
+    }
+
     /// Whether there is a device behind it, not only software.
     pub fn is_physical(&self) -> bool {
         self.parent.is_some() && self.kind.is_none() && self.hardware_type == ETHERNET

@@ -65,6 +65,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     for note in advice::before_live(&steer, &config, args.out.out.is_some()) {
         output::note(&format!("rxsteer: {note}"));
     }
+    output::note_unpinned(&config);
     let none_may_move = open::why_none_may_move(args, way, &named);
     if let Some(why) = none_may_move.as_ref().filter(|_| open::flows_can_move(&config)) {
         anyhow::bail!(
@@ -147,6 +148,10 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     if let Some(control) = controlled {
         let (last, max_backlog) = control.settings();
         (config.policy, config.cpus, config.max_backlog) = (last.policy, last.cpus, max_backlog);
+        (config.packet_rules, config.rps_maps) = (last.packet_rules, last.rps_maps);
+        (config.fallback, config.rfs_cpus) = (last.fallback, last.rfs_cpus);
+        (config.flow_limit, config.flow_cnt) = (last.flow_limit, last.flow_cnt);
+        config.sock_flow_entries = last.sock_flow_entries;
     }
     let used = report.handlers.iter_mut().filter_map(|(_, work)| work.flows.take()).collect();
     let recorded = recording.map(|recording| recording.finish(used)).transpose()?;
@@ -176,7 +181,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         args.events.report(&table::run(&run, room_on_terminal()))?;
     }
     report_after(&run, false);
-    note_kernel_drops(&run, args.ring_size);
+    note_kernel_drops(&run, args.ring_size, way);
     Ok(run.outcome())
 }
 
@@ -266,7 +271,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "standby": config.standby.as_ref().map(ToString::to_string),
         "max_backlog": config.max_backlog,
         "batch": config.batch,
-        "pin": config.pin,
+        "pin": config.pin && config.fits_host(),
         "duration_ns": args.duration.map(|duration| duration.as_nanos() as u64),
         "count": args.count,
         "filter": args.filter,
@@ -277,7 +282,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "work_ns": args.workers.work_ns,
         "out": args.out.out.as_ref().map(ToString::to_string),
     });
-    settings.extend(args.records.settings());
+    settings.extend(args.records.settings(true));
     if let Value::Object(others) = others {
         settings.extend(others);
     }
@@ -322,13 +327,18 @@ fn note_choice(args: &LiveArgs) {
     }
 }
 
-fn note_kernel_drops(run: &Run, ring_size: u64) {
+fn note_kernel_drops(run: &Run, ring_size: u64, way: Way) {
     let dropped = run.report.kernel_drops;
     if dropped > 0 {
         output::note(&format!(
             "rxsteer: the kernel dropped {dropped} packets, since the ring of {ring_size} MiB was full: they came faster \
              than they were received, or a worker held them for long. Raise --ring-size, name more --cpus, give \
-             receiving a CPU of its own (--rx-cpus), or use --copy if handlers keep packets."
+             receiving a CPU of its own (--rx-cpus), or use --copy if handlers keep packets.{}",
+            match way {
+                Way::Packet => "",
+                Way::Xdp =>
+                    " If the MTU was raised meanwhile, start again: longer frames than before are dropped, too.",
+            }
         ));
     }
 }

@@ -4,6 +4,7 @@ use super::args::{Io, LiveArgs};
 use super::filter;
 use crate::{check, output};
 use anyhow::{Context, bail, ensure};
+use rxsteer_host::Link;
 use rxsteer_user::core::MAX_RX_QUEUES;
 use rxsteer_user::forward::{Bridge, Forwarder, PacketPort};
 use rxsteer_user::source::Source;
@@ -107,7 +108,9 @@ pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::R
 
 #[cfg(feature = "xdp")]
 fn rx_queues_of(name: &str) -> anyhow::Result<u32> {
-    Ok(super::xdp::link(name)?.rx_queues().unwrap_or(1).max(1))
+    let link = super::xdp::link(name)?;
+    let used = link.rx_queues().or_else(|| link.rx_queues_of_driver());
+    Ok(used.unwrap_or(1).max(1))
 }
 
 #[cfg(not(feature = "xdp"))]
@@ -223,10 +226,11 @@ pub(super) fn why_none_may_move(args: &LiveArgs, way: Way, named: &[Named]) -> O
     if way != Way::Packet || args.bridge.is_none() {
         return None;
     }
+    // Without a list of interfaces nothing was named.
+    let links = rxsteer_host::links().unwrap_or_default();
     named.iter().find_map(|Named { name, .. }| {
-        let folder = std::fs::read_dir(format!("/sys/class/net/{name}/queues"));
-        let names = folder.into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let queues = names.filter(|queue| queue.as_encoded_bytes().starts_with(b"tx-")).count();
+        let link = links.iter().find(|link| link.name == *name);
+        let queues = link.and_then(Link::tx_queues).unwrap_or(1);
         (queues > 1).then(|| {
             format!(
                 "{} has {queues} TX queues, and packet sockets send by the queue of the CPU: a flow that moves to \
@@ -239,5 +243,6 @@ pub(super) fn why_none_may_move(args: &LiveArgs, way: Way, named: &[Named]) -> O
 
 /// Whether flows can move to other CPUs while the settings stay.
 pub(super) fn flows_can_move(config: &PipelineConfig) -> bool {
-    config.policy.moves_flows() || !config.packet_rules.is_empty() || !config.pin
+    let is_pinned = config.pin && config.fits_host();
+    config.policy.moves_flows() || !config.packet_rules.is_empty() || !is_pinned
 }

@@ -84,6 +84,12 @@ impl Program {
         self.sockets.update(&key, &value, MapFlags::ANY).map_err(XdpError::Load)
     }
 
+    /// Has frames of this RX queue go to the host again.
+    pub(super) fn pass(&self, queue: u32) {
+        // It is not there where this was done before.
+        let _ = self.sockets.delete(&queue.to_ne_bytes());
+    }
+
     /// Whether frames of its interface still pass it: not once that is gone, or another process detached it.
     pub(super) fn is_attached(&self) -> bool {
         use libbpf_rs::query::LinkTypeInfo;

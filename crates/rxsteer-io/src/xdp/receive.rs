@@ -128,6 +128,12 @@ impl XdpReceiver {
         self.free.is_empty() && self.fill.room() > self.fill.size() / 2
     }
 
+    /// Has what comes from now on go to the host. What the kernel has received for this socket before can still be taken; a
+    /// driver may be at its last few frames when this returns.
+    pub fn withdraw(&mut self) {
+        self.program.pass(self.queue.number);
+    }
+
     /// What the kernel counted.
     ///
     /// # Errors

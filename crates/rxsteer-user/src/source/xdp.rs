@@ -29,6 +29,9 @@ const SHORT_WAIT_MS: u32 = 1;
 /// After this long without a frame the thread that receives looks for other things to do.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// How long a driver may go on to hand over frames that it had begun with when its queue was withdrawn: some polls.
+const LAST_FRAMES: Duration = Duration::from_millis(5);
+
 /// How often the kernel is asked for its counts.
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
 
@@ -61,6 +64,8 @@ pub struct XdpSource {
     copies: bool,
     looked: Instant,
     issues: Vec<SourceIssue>,
+    /// Whether frames go to the host again, since this is to end.
+    is_withdrawn: bool,
     /// What the kernel dropped on queues that have ended.
     ended_drops: u64,
     /// What it dropped on all, when it was asked last.
@@ -85,6 +90,7 @@ impl XdpSource {
             copies: false,
             looked: Instant::now(),
             issues: Vec::new(),
+            is_withdrawn: false,
             ended_drops: 0,
             kernel_drops: 0,
             asked: Instant::now(),
@@ -155,6 +161,14 @@ impl XdpSource {
         self.kernel_drops = self.ended_drops + self.receivers.iter().map(drops).sum::<u64>();
     }
 
+    /// Has new frames go to the host. What the kernel received before is still taken, so that every frame is counted.
+    #[cold]
+    fn withdraw(&mut self) {
+        self.is_withdrawn = true;
+        self.receivers.iter_mut().for_each(XdpReceiver::withdraw);
+        std::thread::sleep(LAST_FRAMES);
+    }
+
     fn end(&mut self) -> Fill {
         self.count();
         Fill::End
@@ -201,11 +215,14 @@ impl Source for XdpSource {
             self.count();
         }
         loop {
+            // ORDER: Relaxed; a stop is a request, and the flag carries no data.
+            let stops = self.stop.load(Ordering::Relaxed);
+            if stops && !self.is_withdrawn {
+                self.withdraw();
+            }
             if self.receive(block) {
                 return if self.is_at_limit() { self.end() } else { Fill::More };
             }
-            // ORDER: Relaxed; a stop is a request, and the flag carries no data.
-            let stops = self.stop.load(Ordering::Relaxed);
             if stops || self.receivers.is_empty() || self.is_at_limit() {
                 return self.end();
             }

@@ -1,5 +1,6 @@
 //! `rxsteer live --io xdp`: order and conservation under all policies, and what it says where it can't receive.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, Steering, Testbed, Traffic, slice};
@@ -95,6 +96,38 @@ fn frames_that_find_no_memory_are_counted() {
     assert!(kernel_drops > 0, "{report}");
     assert_eq!(number(&report, "packets") + kernel_drops, frames, "{report}");
     assert_eq!(number(&report, "packets"), number(&report, "delivered"), "{report}");
+}
+
+/// It ends under load. The driver's counts are those of the report: nothing is taken from the host and lost at the end.
+#[test]
+fn end_under_load_counts_every_frame() {
+    let test = "xdp::end_under_load_counts_every_frame";
+    let Some(_alone) = super::ready(test, &["ethtool"], 2) else { return };
+    let testbed = quiet_hosts(LinkOptions::default());
+    let receiver = testbed.receiver();
+    let live =
+        Steering::live(receiver, &["in0", "--io", "xdp", "--policy", "rps", "--cpus", "1-1"]);
+    let live = live.unwrap();
+    let traffic = Traffic { pace: Duration::from_micros(5), ..Traffic::default() };
+    let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| source.send_until(testbed.sender(), 0, 50_000, &stop));
+        std::thread::sleep(Duration::from_millis(400));
+        let (report, _) = live.stop().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        sender.join().unwrap().unwrap();
+        report
+    });
+    let counts = receiver.run("ethtool -S in0").unwrap();
+    let count = |name: &str| -> u64 {
+        let line = counts.lines().find_map(|line| line.trim().strip_prefix(name));
+        line.unwrap().trim_start_matches(':').trim().parse().unwrap()
+    };
+    let driver = (count("rx_queue_0_xdp_redirect"), count("rx_queue_0_drops"));
+    let packets = number(&report, "packets");
+    assert!(packets > 1000, "{report}");
+    assert_eq!(driver, (packets, number(&report, "kernel_drops")), "{counts}{report}");
 }
 
 #[test]
