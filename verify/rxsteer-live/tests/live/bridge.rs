@@ -25,6 +25,9 @@ use serde_json::Value;
 use super::ask;
 use super::xdp::{dropped, quiet};
 
+/// Flows of each direction while settings change.
+const FLOWS: u32 = 6;
+
 /// Three hosts in a row, of which the middle one is to be the bridge.
 fn row(options: LinkOptions) -> Testbed {
     bridging(Testbed::router(options).unwrap())
@@ -143,7 +146,9 @@ fn changes_by_xdp(testbed: &Testbed, queues: u32) {
             sources.push(XdpSource::new(vec![queue], stop.clone()));
         }
     }
-    change_under_load(testbed, &opened, &mut sources, &stop);
+    // So many that each of several TX queues has some.
+    let flows = if queues > 1 { 64 } else { FLOWS };
+    change_under_load(testbed, &opened, &mut sources, &stop, flows);
 }
 
 #[test]
@@ -163,7 +168,7 @@ fn changes_keep_the_order_of_packet_sockets() {
         testbed.namespaces[1].inside(open).unwrap()
     };
     let mut sources: Vec<PacketSource> = names.into_iter().zip(0..).map(source).collect();
-    change_under_load(&testbed, &ports, &mut sources, &stop);
+    change_under_load(&testbed, &ports, &mut sources, &stop, FLOWS);
 }
 
 /// Policy and CPUs change every few milliseconds while frames of both directions pass: none overtakes another of its
@@ -173,6 +178,7 @@ fn change_under_load(
     ports: &[impl ForwardPort + Sync],
     sources: &mut [impl Source],
     stop: &Arc<AtomicBool>,
+    flows: u32,
 ) {
     let hosts = &testbed.namespaces;
     let mut config = PipelineConfig::new(Policy::Rps, "0-1".parse().unwrap());
@@ -183,7 +189,7 @@ fn change_under_load(
     let [there, back] = [testbed.links[0].clone(), turned(&testbed.links[1])];
     // So slow that backlogs drain: a flow moves when nothing of it waits.
     let pace = Duration::from_micros(50);
-    let traffic = Traffic { flows: 6, train: 2, random: true, pace, ..Traffic::default() };
+    let traffic = Traffic { flows, train: 2, random: true, pace, ..Traffic::default() };
     let check = OrderCheck::new(&hosts[2], &testbed.links[1].far, traffic.flows).unwrap();
     let check_back = OrderCheck::new(&hosts[0], &testbed.links[0].near, traffic.flows).unwrap();
     let frames = slice(20_000, 1_000_000);
