@@ -30,7 +30,7 @@ const SHORT_WAIT_MS: u32 = 1;
 const QUIET: Duration = Duration::from_millis(100);
 
 /// How long a driver may go on to hand over frames that it had begun with when its queue was withdrawn: some polls.
-const LAST_FRAMES: Duration = Duration::from_millis(5);
+const LAST_FRAMES: Duration = Duration::from_millis(20);
 
 /// How often the kernel is asked for its counts.
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
