@@ -6,7 +6,7 @@ use crate::steer_args::SteerSettings;
 use rxsteer_settings::Steering;
 use rxsteer_user::core::limits::{MAX_FLOW_CNT, MAX_FLOW_CNT_OF_ALL, MAX_SOCK_FLOW_ENTRIES};
 use rxsteer_user::core::{Fallback, PacketRule, Policy, SteerConfig};
-use rxsteer_user::{PipelineConfig, Speed};
+use rxsteer_user::{PipelineConfig, Speed, sys};
 use std::fmt::Write;
 
 /// The policy, and those of the rules before it.
@@ -76,44 +76,44 @@ pub(crate) fn steering_without_effect<const BUCKETS: u32>(
 }
 
 /// The settings that are without effect, with their reasons.
-fn unused(settings: &[(bool, &str, &str)]) -> Vec<String> {
+pub(crate) fn unused(settings: &[(bool, &str, &str)]) -> Vec<String> {
     let unused = settings.iter().filter(|(is_unused, ..)| *is_unused);
-    unused.map(|(_, option, why)| format!("{option} changes nothing here: {why}")).collect()
+    unused.map(|(_, what, why)| changes_nothing(what, why)).collect()
 }
 
-/// What to say before a replay.
+/// That an option or a rule is without effect.
+pub(crate) fn changes_nothing(what: &str, why: &str) -> String {
+    format!("{what} changes nothing here: {why}")
+}
+
+/// What to say before packets are received: settings without effect, and that no application is followed. `can_change`: the policy
+/// may be another one later. `apps` says how to have applications, where there are none.
 pub(crate) fn before(
     steer: &SteerSettings,
     config: &PipelineConfig,
-    has_apps: bool,
+    can_change: bool,
+    apps: Option<&str>,
 ) -> Vec<String> {
     let policies = policies(config);
-    let mut notes = without_effect(steer, &policies, !config.changes.is_empty());
-    if !has_apps && let Some(decides) = without_apps(&policies, config.fallback) {
-        notes.push(format!("{decides}; name their CPUs with --app-cpus"));
+    let mut notes = without_effect(steer, &policies, can_change);
+    if let Some(apps) = apps
+        && let Some(decides) = without_apps(&policies, config.fallback)
+    {
+        notes.push(format!("{decides}; {apps}"));
     }
     notes
 }
 
-/// What to say before live packets are received. `set` may change the policy later, so tables are left out.
-pub(crate) fn before_live(
-    steer: &SteerSettings,
-    config: &PipelineConfig,
-    has_outputs: bool,
-) -> Vec<String> {
-    let mut notes = without_effect(steer, &policies(config), true);
-    if !has_outputs && let Some(decides) = without_apps(&policies(config), config.fallback) {
-        notes.push(format!(
-            "{decides}; with --out tap: or pipe: the CPUs of the programs that read are recorded"
-        ));
-    }
-    notes
-}
-
-/// What to say before a run in which no applications can be played.
-pub(crate) fn is_not_disclosed(config: &PipelineConfig) -> Option<String> {
-    let decides = without_apps(&policies(config), config.fallback)?;
-    Some(format!("{decides}; rxsteer replay plays applications, with --app-cpus"))
+/// That threads are not pinned, where they were to be.
+pub(crate) fn unpinned(config: &PipelineConfig) -> Option<String> {
+    (config.pin && !config.pins()).then(|| {
+        let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
+        format!(
+            "this host does not have all of CPUs {} (this process may use {host}), so threads are not pinned. The \
+             spread is right; speed and delays are not those of such a host.",
+            config.workers()
+        )
+    })
 }
 
 /// How a policy that follows applications decides where there are none.

@@ -1,14 +1,16 @@
 //! Options about flow records: where they go, how many flows are distinguished, and what of their
 //! addresses is shown.
 
+mod rotate;
+
 use crate::change_spec::parse_interval;
 use crate::input::{Input, refuse_input};
 use crate::output;
+use crate::output::json::object;
 use crate::words::{suggestion, whole};
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueHint};
 use rxsteer_records::anonymize::{Anonymize, Mode, PseudonymKey};
-use rxsteer_records::files::Rotation;
 use rxsteer_records::ipfix::Ipfix;
 use rxsteer_records::outputs::Outputs;
 use rxsteer_records::recording::Recording;
@@ -19,6 +21,9 @@ use rxsteer_user::flows::{FlowMask, FlowMaskError, FlowTableConfig, MAX_FLOWS};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rotate::IDLE_TIMEOUT;
+pub(crate) use rotate::RotateArgs;
 
 /// Flows distinguished at a time, unless the user says how many.
 const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
@@ -221,104 +226,18 @@ fn say(text: &str) {
     output::note(&format!("rxsteer: {text}"));
 }
 
-/// When the records of live traffic end, and their files.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Flow records")]
-pub(crate) struct RotateArgs {
-    /// Complete the file and begin another one at each multiple of this time, e.g. 10m; for a folder, 10m by default
-    ///
-    /// The files are named after FILE, the time they began and a number: flows-20261123T151000Z-000001.csv.
-    #[arg(long, value_name = "DURATION", value_parser = parse_rotation)]
-    pub(crate) flows_rotate: Option<Duration>,
-
-    /// Complete the file and begin another one when it has this size, e.g. 100MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(crate) flows_rotate_size: Option<u64>,
-
-    /// Make a record of a flow that was counted for this long, and continue it in another one; 30m by default
-    #[arg(long, alias = "active-timeout", value_name = "DURATION", value_parser = parse_timeout)]
-    pub(crate) flow_active_timeout: Option<Duration>,
-}
-
-/// The idle timeout of live traffic, and the active one, where none is given: those of Cisco's routers, which others
-/// follow.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-const ACTIVE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// How often a data set of live traffic gets files, unless the user says otherwise.
-const ROTATE: Duration = Duration::from_secs(600);
-
-impl RotateArgs {
-    fn active_timeout(&self) -> Duration {
-        self.flow_active_timeout.unwrap_or(ACTIVE_TIMEOUT)
-    }
-
-    /// The rotation of files; `is_data_set`: of a folder of them.
-    fn rotation(&self, is_data_set: bool) -> Rotation {
-        let by_default = is_data_set && self.flows_rotate_size.is_none();
-        let every = self.flows_rotate.or(by_default.then_some(ROTATE));
-        Rotation { every, size: self.flows_rotate_size }
-    }
-
-    fn check_unused(&self) -> anyhow::Result<()> {
-        let RotateArgs { flows_rotate, flows_rotate_size, flow_active_timeout } = self;
-        check_unused(&[
-            (flows_rotate.is_some(), "--flows-rotate"),
-            (flows_rotate_size.is_some(), "--flows-rotate-size"),
-            (flow_active_timeout.is_some(), "--flow-active-timeout"),
-        ])
-    }
-
-    /// Refuses options of files where there is none.
-    fn check_files(&self) -> anyhow::Result<()> {
-        let given = [
-            (self.flows_rotate.is_some(), "--flows-rotate"),
-            (self.flows_rotate_size.is_some(), "--flows-rotate-size"),
-        ];
-        match given.iter().find(|(is_given, _)| *is_given) {
-            None => Ok(()),
-            Some((_, option)) => {
-                bail!("{option} is an option of files; name one with --flows FILE")
-            }
-        }
-    }
-
-    /// The files for records of the live traffic of `names`, and when one follows another.
-    fn target(
-        &self,
-        output: &OutputArgs,
-        names: Option<&str>,
-    ) -> anyhow::Result<(Option<Target>, Rotation)> {
-        let mut output = output.clone();
-        // Live traffic has no end, so a folder can only be a data set.
-        if let Some(path) = &output.flows
-            && (path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/"))
-            && output.partition_by.is_none()
-        {
-            output.partition_by = PartitionBy::WORDS[0].parse().ok();
-        }
-        let target = output.target(names.map(Path::new))?;
-        Ok((target, self.rotation(output.partition_by.is_some())))
-    }
-
-    /// The outputs for them.
-    fn outputs(
-        &self,
-        output: &OutputArgs,
-        mask: FlowMask,
-        names: Option<&str>,
-    ) -> anyhow::Result<Outputs> {
-        let (target, rotation) = self.target(output, names)?;
-        let collector = output.collector(&mask)?;
-        Outputs::live(target, mask, collector, rotation, say)
-    }
-}
-
 fn check_unused(options: &[(bool, &str)]) -> anyhow::Result<()> {
+    refuse_given(
+        options,
+        "an option of flow records; name their file with --flows FILE, or a collector with --ipfix",
+    )
+}
+
+/// Refuses the first option that is given: why it has no meaning here.
+fn refuse_given(options: &[(bool, &str)], why: &str) -> anyhow::Result<()> {
     match options.iter().find(|(is_given, _)| *is_given) {
         None => Ok(()),
-        Some((_, option)) => bail!(
-            "{option} is an option of flow records; name their file with --flows FILE, or a collector with --ipfix"
-        ),
+        Some((_, option)) => bail!("{option} is {why}"),
     }
 }
 
@@ -381,9 +300,6 @@ impl RecordArgs {
             return Ok(None);
         }
         self.refuse_read(settings.into_iter())?;
-        if self.output.flows.is_none() {
-            rotate.check_files()?;
-        }
         let names = self.table.anonymize.mode.is_none().then(|| names(&interfaces));
         let view = View { interfaces, ..self.table.view()? };
         let outputs = rotate.outputs(&self.output, view.mask, names.as_deref())?;
@@ -403,10 +319,7 @@ impl RecordArgs {
             "anonymize": self.table.anonymize.mode.map(|mode| mode.to_string()),
             "partition_by": self.output.partition_by.map(|rule| rule.to_string()),
         });
-        match settings {
-            Value::Object(settings) => settings,
-            _ => Map::new(),
-        }
+        object(settings)
     }
 
     fn refuse_read<'a>(&self, read: impl Iterator<Item = &'a Path>) -> anyhow::Result<()> {
@@ -478,9 +391,6 @@ impl RunRecordArgs {
     /// How addresses are shown, if records are asked for; refuses what is wrong on every host.
     pub(crate) fn check(&self) -> anyhow::Result<Option<Anonymize>> {
         if self.output.is_some() {
-            if self.output.flows.is_none() {
-                self.rotate.check_files()?;
-            }
             return self.anonymize.masking().map(Some);
         }
         self.rotate.check_unused()?;

@@ -50,9 +50,13 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let input = input(args);
     let mut sources = input.open()?;
     warn_before(args, &config);
-    for note in
-        input.notes().into_iter().chain(advice::before(&steer, &config, args.app_cpus.is_some()))
-    {
+    let apps = args.app_cpus.is_none().then_some("name their CPUs with --app-cpus");
+    for note in input.notes().into_iter().chain(advice::before(
+        &steer,
+        &config,
+        !config.changes.is_empty(),
+        apps,
+    )) {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
@@ -289,7 +293,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "max_backlog": config.max_backlog,
         "on_full": match config.on_full { OnFull::Wait => "wait", OnFull::Drop => "drop" },
         "batch": config.batch,
-        "pin": config.pin && config.fits_host(),
+        "pin": config.pins(),
         "speed": match args.speed {
             Speed::Max => serde_json::Value::Null,
             Speed::Drained => "drained".into(),
@@ -302,9 +306,7 @@ fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
         "changes_planned": config.changes.len(),
         "out": args.out.out.as_ref().map(ToString::to_string),
     });
-    if let serde_json::Value::Object(others) = others {
-        settings.extend(others);
-    }
+    settings.extend(json::object(others));
     serde_json::Value::Object(settings)
 }
 
@@ -318,7 +320,9 @@ fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
             config.max_backlog
         ));
     }
-    output::note_unpinned(config);
+    if let Some(note) = advice::unpinned(config) {
+        output::note(&format!("rxsteer: {note}"));
+    }
     if args.rx_threads > config.rx_queues {
         output::note(&format!(
             "rxsteer: {} receiving threads for {} RX queue(s): the others receive nothing. \

@@ -27,15 +27,20 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Set while the client waits for a change to be done: since when.
-    waiting: Option<Instant>,
-    /// The settings of that change.
-    settings: Vec<String>,
+    /// Set while the client waits for a change to be done.
+    waiting: Option<Waiting>,
     active: Instant,
     /// No more input is read from the client.
     ended: bool,
     /// The client is to be disconnected now.
     dead: bool,
+}
+
+/// A change that is not done.
+struct Waiting {
+    since: Instant,
+    /// The settings that it asked for.
+    settings: Vec<String>,
 }
 
 /// Serves requests.
@@ -98,22 +103,23 @@ impl Control {
             false => (false, Answer::Error(String::new())),
         };
         // A later change replaces an earlier one, so only the last change can be withdrawn.
-        let last = self.clients.iter().filter_map(|client| client.waiting).max();
-        let are_several = self.clients.iter().filter(|client| client.waiting.is_some()).count() > 1;
+        let waiting = self.clients.iter().filter_map(|client| client.waiting.as_ref());
+        let (last, are_several) =
+            (waiting.clone().map(|change| change.since).max(), waiting.count() > 1);
         for client in &mut self.clients {
-            if let Some(since) = client.waiting {
+            if let Some(Waiting { since, settings }) = client.waiting.take() {
                 // A client that was stopped (ctrl-c) no longer wants its change.
                 let is_gone = client.hung_up();
                 if done || is_gone || now.duration_since(since) >= CHANGE_TAKES {
-                    client.waiting = None;
                     client.dead |= is_gone;
-                    let settings = std::mem::take(&mut client.settings);
                     let replaced = if are_several { server.replaced(&settings) } else { None };
                     match (!done && Some(since) == last, replaced) {
                         (true, _) => client.send(&server.give_up()),
                         (false, Some(why)) => client.send(&Answer::Error(why)),
                         (false, None) => client.send(&answer),
                     }
+                } else {
+                    client.waiting = Some(Waiting { since, settings });
                 }
             }
             client.go_on(now, server);
@@ -132,7 +138,6 @@ impl Control {
                 input: Vec::new(),
                 output: Vec::new(),
                 waiting: None,
-                settings: Vec::new(),
                 active: now,
                 ended: false,
                 dead: false,
@@ -184,9 +189,9 @@ impl Client {
             Ok(request) => match (server.serve(&request), request) {
                 (Some(answer), _) => self.send(&answer),
                 (None, Request::Set { settings }) => {
-                    (self.waiting, self.settings) = (Some(now), settings);
+                    self.waiting = Some(Waiting { since: now, settings });
                 }
-                (None, _) => self.waiting = Some(now),
+                (None, _) => unreachable!("only a change is answered later"),
             },
         }
         self.write(now);

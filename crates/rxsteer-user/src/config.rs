@@ -18,9 +18,8 @@ use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 /// (`dev_weight`).
 pub const DEFAULT_BATCH: usize = 64;
 
-/// Packets of a batch for each CPU by default. A list costs the RX thread about 0.13 µs whatever its length, so lists are not
-/// to get shorter with more CPUs: 14 workers that work 200 ns a packet get 1.7 times as many packets by batches of 256 as by
-/// batches of 64, and up to 4 workers get as many by either.
+/// Packets of a batch for each CPU by default. A list takes the RX thread time whatever its length, so lists are not to get
+/// shorter with more CPUs (`rxsteer lab run workers` compares batches).
 const BATCH_PER_CPU: usize = 16;
 
 /// All settings of the receive path at its start.
@@ -142,6 +141,12 @@ impl PipelineConfig {
         sys::allowed_cpus().is_some_and(|host| self.workers().iter().all(|cpu| host.contains(cpu)))
     }
 
+    /// Whether threads are pinned to their CPUs: where that is asked for, and this host has all of them.
+    #[must_use]
+    pub fn pins(&self) -> bool {
+        self.pin && self.fits_host()
+    }
+
     /// Memory that is allocated before the first frame, in bytes: empty backlogs and all tables, including those
     /// of planned changes.
     fn memory_at_start(&self) -> u64 {
@@ -191,6 +196,19 @@ impl PipelineConfig {
     pub fn steer_config(&self) -> SteerConfig {
         let possible = Some(self.workers());
         SteerConfig { possible, ..self.steer_config_without_standby() }
+    }
+
+    /// Goes by the settings of a running receive path, as they are after changes.
+    pub fn steer_by(&mut self, now: SteerConfig) {
+        self.policy = now.policy;
+        self.cpus = now.cpus;
+        self.packet_rules = now.packet_rules;
+        self.rps_maps = now.rps_maps;
+        self.fallback = now.fallback;
+        self.rfs_cpus = now.rfs_cpus;
+        self.sock_flow_entries = now.sock_flow_entries;
+        self.flow_cnt = now.flow_cnt;
+        self.flow_limit = now.flow_limit;
     }
 
     fn steer_config_without_standby(&self) -> SteerConfig {

@@ -6,8 +6,8 @@
 //!
 //! What must hold: packets of a list are with the driver before they count as completed. Only then may a flow's next
 //! packets run on another CPU, so order per flow holds on the wire as it does in handlers. By AF_XDP the TX queue depends on
-//! the RX queue and the flow hash only, so a flow has one TX queue, whatever worker sends it. By packet sockets the kernel chooses the TX queue by the CPU that
-//! sends: where flows can move, the interface is to have one TX queue.
+//! the RX queue and the flow hash only, so a flow has one TX queue, whatever worker sends it. By packet sockets the kernel
+//! chooses the TX queue by the CPU that sends: where flows can move, the interface is to have one TX queue.
 
 #[cfg(feature = "xdp")]
 use crate::block::FrameMeta;
@@ -342,12 +342,20 @@ impl XdpQueues {
         frames: impl Iterator<Item = (&'a FrameMeta, u32)>,
     ) -> u64 {
         let Some(lent) = list.block.lent() else { return 0 };
+        let mut frames = frames.peekable();
+        // A block's frames were received by one queue.
+        let share =
+            frames.peek().and_then(|(frame, _)| self.shares.get(usize::from(frame.rx_queue)));
+        let Some(share) = share.copied() else { return 0 };
         let mut sent = 0_u64;
-        for (frame, hash) in frames {
-            let Some(share) = self.shares.get(usize::from(frame.rx_queue)) else { continue };
+        while let Some((frame, hash)) = frames.next() {
             let queue = share.queue_of(hash);
-            let Some(mut sending) = self.senders[queue].frames_of(lent) else { continue };
+            let Some(mut sending) = self.senders[queue].frames_of(lent) else { return 0 };
             sent += u64::from(sending.push(frame.offset, frame.captured_len));
+            while let Some((frame, _)) = frames.next_if(|(_, hash)| share.queue_of(*hash) == queue)
+            {
+                sent += u64::from(sending.push(frame.offset, frame.captured_len));
+            }
             // A full ring is flushed too: what waits in it goes out when the driver takes frames again.
             if !self.written.contains(&queue) {
                 self.written.push(queue);

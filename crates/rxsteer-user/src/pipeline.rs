@@ -130,7 +130,7 @@ impl<H: Handler> Pipeline<H> {
         let shared = Shared { switch: &switch, group: &group, reports: &reports, clock };
         let (receivers, backlogs_by_cpu) = receivers(config, &cpus, &shared);
         let progress_tables = config.check_order.then(|| progress_tables(rx_threads));
-        let pin = config.pin && config.fits_host();
+        let pin = config.pins();
         let steered_to = config.steered_to();
         let mut pipeline = Pipeline {
             steered_to,
@@ -313,7 +313,7 @@ fn receivers(
                 .check_order
                 .then(|| OrderTracker::new(thread, config.dissect, symmetric)),
             batch: config.batch,
-            pin: config.pin && config.fits_host(),
+            pin: config.pins(),
             drains: false,
             clock: shared.clock,
             backlogs: BacklogSet {

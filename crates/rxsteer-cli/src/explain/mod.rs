@@ -70,8 +70,8 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
             steer.policy()
         ));
     }
-    for (option, why) in unused(args, &steer, &rules) {
-        output::note(&format!("rxsteer: {option} changes nothing here: {why}"));
+    for note in unused(args, &steer, &rules) {
+        output::note(&format!("rxsteer: {note}"));
     }
     let explained = match args.frame {
         None => {
@@ -100,37 +100,29 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Success)
 }
 
-/// Options that change nothing, each with the reason.
-fn unused(
-    args: &ExplainArgs,
-    steer: &SteerSettings,
-    rules: &[PacketRule],
-) -> Vec<(String, &'static str)> {
-    let mut unused = Vec::new();
-    if steer.steering.flow_limit().flatten().is_some() {
-        let why = "it drops packets where a backlog is half full, and here none waits";
-        unused.push(("--flow-limit".to_owned(), why));
-    }
-    if args.frame.is_some() {
-        return unused;
-    }
-    // A flow is typed in with neither a tunnel nor what else its packets carry.
-    if steer.flows.inner() {
-        let why = "a flow that is typed in has no tunnel; with --frame, a frame can have one";
-        unused.push(("--inner".to_owned(), why));
-    }
-    if !steer.tunnels.kinds().is_empty() {
-        let why = "a flow that is typed in has no tunnel; with --frame, a frame can have one";
-        unused.push(("--key-tunnels".to_owned(), why));
-    }
-    for (index, rule) in rules.iter().enumerate() {
+/// Options and rules that change nothing.
+fn unused(args: &ExplainArgs, steer: &SteerSettings, rules: &[PacketRule]) -> Vec<String> {
+    // A flow that is typed in has neither a tunnel nor what else its packets carry.
+    let is_typed = args.frame.is_none();
+    let no_tunnel = "a flow that is typed in has no tunnel; with --frame, a frame can have one";
+    let mut unused = advice::unused(&[
+        (
+            steer.steering.flow_limit().flatten().is_some(),
+            "--flow-limit",
+            "it drops packets where a backlog is half full, and here none waits",
+        ),
+        (is_typed && steer.flows.inner(), "--inner", no_tunnel),
+        (is_typed && !steer.tunnels.kinds().is_empty(), "--key-tunnels", no_tunnel),
+    ]);
+    for (index, rule) in rules.iter().enumerate().filter(|_| is_typed) {
         let why = rule.terms.iter().find_map(|term| match term {
             Term::Vlan(_) => Some("a flow that is typed in has no VLAN"),
             Term::Dscp(dscp) if *dscp != 0 => Some("a flow that is typed in has code point 0"),
             Term::Tunnel(..) => Some("a flow that is typed in has no tunnel"),
             _ => None,
         });
-        unused.extend(why.map(|why| (format!("rule {} ({rule})", index + 1), why)));
+        let rule = format!("rule {} ({rule})", index + 1);
+        unused.extend(why.map(|why| advice::changes_nothing(&rule, why)));
     }
     unused
 }

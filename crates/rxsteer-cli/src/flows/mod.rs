@@ -72,7 +72,6 @@ impl Found {
 pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.settings()?;
     let (config, hash_seed) = pipeline_config(&steer)?;
-    let policies = policies(&config);
     let view = args.table.view()?;
     let input = Input {
         captures: &args.captures,
@@ -82,8 +81,9 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
         repeat: 1,
     };
     let mut sources = input.open()?;
-    let notes = advice::without_effect(&steer, &policies, false).into_iter();
-    for note in input.notes().into_iter().chain(notes).chain(advice::is_not_disclosed(&config)) {
+    let apps = Some("rxsteer replay plays applications, with --app-cpus");
+    let notes = advice::before(&steer, &config, false, apps);
+    for note in input.notes().into_iter().chain(notes) {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
@@ -91,7 +91,7 @@ pub(crate) fn command(args: &FlowsArgs) -> anyhow::Result<Outcome> {
     let collecting = Collecting::start(&args.table.table(None), top, None)?;
     let mut stats = stats(&collecting, &config)?;
     let counting = |cpu: CpuId| Counting { flows: take(&mut stats, cpu) };
-    let speed = speed_of_keeping_up(&policies);
+    let speed = speed_of_keeping_up(&policies(&config));
     let mut report = rxsteer_user::run(&config, &mut sources, speed, &stop, counting, |_, _| {})?;
     for (_, counting) in &mut report.handlers {
         counting.flows = None;

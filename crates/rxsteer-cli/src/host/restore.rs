@@ -51,7 +51,7 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
         reload(root);
     }
     print(&if args.json { shown_json(&restored, &files) } else { shown(&restored, &files) })?;
-    let is_whole = !restored.iter().any(|one| one.outcome.is_failure());
+    let is_whole = !restored.iter().any(|one| one.outcome.differs());
     Ok(if is_whole { Outcome::Success } else { Outcome::Findings })
 }
 

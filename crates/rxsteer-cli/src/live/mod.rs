@@ -62,10 +62,12 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         pipeline_config(args, &named, PipelineConfig::new(steer.policy(), cpus), rx_cpus);
     let hash_seed = steer.apply(&mut config)?;
     config.check()?;
-    for note in advice::before_live(&steer, &config, args.out.out.is_some()) {
+    let apps = "with --out tap: or pipe: the CPUs of the programs that read are recorded";
+    // `set` may change the policy later.
+    let notes = advice::before(&steer, &config, true, args.out.out.is_none().then_some(apps));
+    for note in notes.into_iter().chain(advice::unpinned(&config)) {
         output::note(&format!("rxsteer: {note}"));
     }
-    output::note_unpinned(&config);
     let none_may_move = open::why_none_may_move(args, way, &named);
     if let Some(why) = none_may_move.as_ref().filter(|_| open::flows_can_move(&config)) {
         anyhow::bail!(
@@ -147,11 +149,8 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     // Those at the end, after all changes.
     if let Some(control) = controlled {
         let (last, max_backlog) = control.settings();
-        (config.policy, config.cpus, config.max_backlog) = (last.policy, last.cpus, max_backlog);
-        (config.packet_rules, config.rps_maps) = (last.packet_rules, last.rps_maps);
-        (config.fallback, config.rfs_cpus) = (last.fallback, last.rfs_cpus);
-        (config.flow_limit, config.flow_cnt) = (last.flow_limit, last.flow_cnt);
-        config.sock_flow_entries = last.sock_flow_entries;
+        config.steer_by(last);
+        config.max_backlog = max_backlog;
     }
     let used = report.handlers.iter_mut().filter_map(|(_, work)| work.flows.take()).collect();
     let recorded = recording.map(|recording| recording.finish(used)).transpose()?;
@@ -271,7 +270,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "standby": config.standby.as_ref().map(ToString::to_string),
         "max_backlog": config.max_backlog,
         "batch": config.batch,
-        "pin": config.pin && config.fits_host(),
+        "pin": config.pins(),
         "duration_ns": args.duration.map(|duration| duration.as_nanos() as u64),
         "count": args.count,
         "filter": args.filter,
@@ -283,9 +282,7 @@ fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
         "out": args.out.out.as_ref().map(ToString::to_string),
     });
     settings.extend(args.records.settings(true));
-    if let Value::Object(others) = others {
-        settings.extend(others);
-    }
+    settings.extend(json::object(others));
     Value::Object(settings)
 }
 

@@ -243,6 +243,5 @@ pub(super) fn why_none_may_move(args: &LiveArgs, way: Way, named: &[Named]) -> O
 
 /// Whether flows can move to other CPUs while the settings stay.
 pub(super) fn flows_can_move(config: &PipelineConfig) -> bool {
-    let is_pinned = config.pin && config.fits_host();
-    config.policy.moves_flows() || !config.packet_rules.is_empty() || !is_pinned
+    config.policy.moves_flows() || !config.packet_rules.is_empty() || !config.pins()
 }

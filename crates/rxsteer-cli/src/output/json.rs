@@ -54,8 +54,13 @@ pub(crate) fn decisive(config: &PipelineConfig) -> Map<String, Value> {
         "inner": config.dissect.inner,
         "key_tunnels": config.dissect.key_tunnels.to_string(),
     });
-    match settings {
-        Value::Object(settings) => settings,
+    object(settings)
+}
+
+/// The fields of an object.
+pub(crate) fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
         _ => Map::new(),
     }
 }

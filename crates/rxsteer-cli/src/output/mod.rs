@@ -6,7 +6,7 @@ pub(crate) mod table;
 pub(crate) use rxsteer_report::lines;
 
 use anyhow::Context;
-use rxsteer_user::{PipelineConfig, printable, sys};
+use rxsteer_user::printable;
 use std::borrow::Cow;
 use std::io::Write;
 
@@ -30,18 +30,6 @@ pub(crate) fn print_more(text: &str) -> anyhow::Result<bool> {
 pub(crate) fn note(text: &str) {
     // There is no way to report that standard error is closed.
     let _ = writeln!(std::io::stderr(), "{}", printable_lines(text));
-}
-
-/// Says that threads are not pinned, where they were to be.
-pub(crate) fn note_unpinned(config: &PipelineConfig) {
-    if config.pin && !config.fits_host() {
-        let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
-        note(&format!(
-            "rxsteer: this host does not have all of CPUs {} (this process may use {host}), so threads \
-             are not pinned. The spread is right; speed and delays are not those of such a host.",
-            config.workers()
-        ));
-    }
 }
 
 /// Several lines, fit to be printed. Names are to be made so before they become part of a line: they can hold line

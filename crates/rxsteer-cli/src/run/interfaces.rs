@@ -9,8 +9,7 @@ use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
 use rxsteer_status::{EventKind, Happened, State};
 use rxsteer_user::core::counters::LiveCounter;
-use rxsteer_xdp::Mode;
-use rxsteer_xdp::Settings;
+use rxsteer_xdp::{Mode, Settings};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -186,7 +186,6 @@ mod running {
             true => format!("{:#}\n", serde_json::to_value(&status)?),
             false => show::status(&status, None),
         };
-        drop(registered);
         if to_stderr {
             output::note(report.trim_end());
         } else if let Err(why) = output::print(&report) {
@@ -194,6 +193,7 @@ mod running {
             output::note(&format!("rxsteer: {}", output::error_text(&why)));
             return Ok(Outcome::Findings);
         }
+        drop(registered);
         Ok(ended)
     }
 }

@@ -64,7 +64,6 @@ impl Reload {
             .args
             .config
             .as_deref()
-            .filter(|path| path.is_file())
             .and_then(|path| Some((path, settings_file::text(path).ok()?)));
         let Some((path, text)) = text else { return why };
         let place = settings_file::place_of(&settings_file::said(&text).0, &why);

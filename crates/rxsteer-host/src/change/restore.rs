@@ -59,7 +59,7 @@ impl Outcome {
     }
 
     /// Whether something of this network namespace is not as before.
-    pub fn is_failure(&self) -> bool {
+    pub fn differs(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::SetByAnother { .. })
     }
 }
@@ -73,27 +73,19 @@ pub fn restore(
     namespace: u64,
 ) -> Result<Vec<Restored>, JournalError> {
     let changes: Vec<Change> = journal.changes().to_vec();
-    let interfaces = identities(root);
-    let mut restored = Vec::new();
-    for change in changes.iter().rev() {
-        let (path, found) = looked(root, &interfaces, change, namespace);
-        let outcome = match found {
-            Err(outcome) => outcome,
-            Ok(now) => {
-                let write = Write {
-                    path: path.clone(),
-                    old: now.clone(),
-                    new: change.original.clone(),
-                    owner: change.owner.clone(),
-                    meaning: String::new(),
-                };
-                match set(root, &mut journal, &write) {
-                    Ok(()) => Outcome::Restored { from: now },
-                    Err(refusal) => Outcome::Failed { why: refusal.to_string() },
-                }
-            }
+    let mut restored = preview(root, &journal, namespace);
+    for (change, one) in changes.iter().rev().zip(&mut restored) {
+        let Outcome::Restored { from } = &one.outcome else { continue };
+        let write = Write {
+            path: one.path.clone(),
+            old: from.clone(),
+            new: change.original.clone(),
+            owner: change.owner.clone(),
+            meaning: String::new(),
         };
-        restored.push(Restored { path, original: change.original.clone(), outcome });
+        if let Err(refusal) = set(root, &mut journal, &write) {
+            one.outcome = Outcome::Failed { why: refusal.to_string() };
+        }
     }
     let staying: Vec<bool> = restored.iter().rev().map(|one| one.outcome.stays()).collect();
     let stays = |change: &Change| {
@@ -106,33 +98,21 @@ pub fn restore(
     Ok(restored)
 }
 
-/// What [`restore`] would do; nothing is written.
+/// What [`restore`] would do, the last change first; nothing is written.
 #[must_use]
 pub fn preview(root: &Root, journal: &Journal, namespace: u64) -> Vec<Restored> {
     let interfaces = identities(root);
-    let changes = journal.changes().iter().rev();
-    let preview = changes.map(|change| {
-        let (path, found) = looked(root, &interfaces, change, namespace);
-        let outcome = found.map_or_else(|outcome| outcome, |from| Outcome::Restored { from });
+    let preview = journal.changes().iter().rev().map(|change| {
+        let (path, outcome) = match file_of(root, &interfaces, change, namespace) {
+            Ok(path) => {
+                let outcome = would_be(root, change, &path);
+                (path, outcome)
+            }
+            Err(outcome) => (change.path.clone(), outcome),
+        };
         Restored { path, original: change.original.clone(), outcome }
     });
     preview.collect()
-}
-
-/// The file that a value is in now, and the value, where it is to be written; else what becomes of it.
-fn looked(
-    root: &Root,
-    interfaces: &Result<Vec<Identity>, HostError>,
-    change: &Change,
-    namespace: u64,
-) -> (String, Result<String, Outcome>) {
-    match file_of(root, interfaces, change, namespace) {
-        Ok(path) => {
-            let found = to_be_set_back(root, change, &path);
-            (path, found)
-        }
-        Err(outcome) => (change.path.clone(), Err(outcome)),
-    }
 }
 
 /// An interface of this network namespace: name, number, address.
@@ -178,23 +158,24 @@ fn namespace_is_there(root: &Root, inode: u64) -> bool {
         || root.names("/proc").iter().any(of_process)
 }
 
-fn to_be_set_back(root: &Root, change: &Change, path: &str) -> Result<String, Outcome> {
+/// What would become of a value.
+fn would_be(root: &Root, change: &Change, path: &str) -> Outcome {
     let now = match root.read(path) {
         Ok(now) => now,
         // A queue that is no more (ethtool -L). What is of no interface is there, in another network namespace.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && change.owner.is_some() => {
-            return Err(Outcome::Gone);
+            return Outcome::Gone;
         }
         Err(error) => {
             let why = Refusal::Write { path: path.to_owned(), error }.to_string();
-            return Err(Outcome::Failed { why });
+            return Outcome::Failed { why };
         }
     };
     if now == change.original {
-        return Err(Outcome::AsBefore);
+        Outcome::AsBefore
+    } else if change.may_have_left(&now) {
+        Outcome::Restored { from: now }
+    } else {
+        Outcome::SetByAnother { ours: change.new.clone(), now }
     }
-    if !change.may_have_left(&now) {
-        return Err(Outcome::SetByAnother { ours: change.new.clone(), now });
-    }
-    Ok(now)
 }

@@ -30,6 +30,33 @@ const METRICS: &[Metric] = &[
 const CHANNELS: &str = "a channel per worker";
 const RPS: &str = "rxsteer rps";
 const SPARSE: &str = "rxsteer sparse";
+const BATCHES_OF_64: &str = "rxsteer rps, batches of 64";
+const BATCHES_OF_256: &str = "rxsteer rps, batches of 256";
+const TWO_RX_THREADS: &str = "rxsteer rps, 2 RX threads, batches of 256";
+
+/// How rxsteer receives.
+struct Receiving {
+    policy: Policy,
+    /// Packets decided on at once, if not by default.
+    batch: Option<usize>,
+    /// RX threads, each with an RX queue.
+    threads: u16,
+}
+
+impl Receiving {
+    /// Of the method of this name; `None` for others.
+    fn of(name: &str) -> Option<Receiving> {
+        let rps = |batch, threads| Receiving { policy: Policy::Rps, batch, threads };
+        Some(match name {
+            RPS => rps(None, 1),
+            BATCHES_OF_64 => rps(Some(64), 1),
+            BATCHES_OF_256 => rps(Some(256), 1),
+            TWO_RX_THREADS => rps(Some(256), 2),
+            SPARSE => Receiving { policy: Policy::Sparse(Slots::default()), ..rps(None, 1) },
+            _ => return None,
+        })
+    }
+}
 
 /// How many flows there are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,7 +71,7 @@ const LONG: Duration = Duration::from_micros(1);
 
 /// Name, workers, flows, and the work for each packet.
 #[rustfmt::skip]
-const LOADS: [(&str, usize, Flows, Duration); 18] = [
+const LOADS: [(&str, usize, Flows, Duration); 20] = [
     ("1 worker, 1,000 flows, 1 µs", 1, Flows::Many, LONG),
     ("2 workers, 1,000 flows, 1 µs", 2, Flows::Many, LONG),
     ("4 workers, 1,000 flows, 1 µs", 4, Flows::Many, LONG),
@@ -61,6 +88,8 @@ const LOADS: [(&str, usize, Flows, Duration); 18] = [
     ("2 workers, 1,000 flows, 200 ns", 2, Flows::Many, SHORT),
     ("4 workers, 1,000 flows, 200 ns", 4, Flows::Many, SHORT),
     ("8 workers, 1,000 flows, 200 ns", 8, Flows::Many, SHORT),
+    ("12 workers, 1,000 flows, 200 ns", 12, Flows::Many, SHORT),
+    ("14 workers, 1,000 flows, 200 ns", 14, Flows::Many, SHORT),
     ("15 workers, 1,000 flows, 200 ns", 15, Flows::Many, SHORT),
     ("16 workers, 1,000 flows, 200 ns", 16, Flows::Many, SHORT),
 ];
@@ -80,9 +109,9 @@ struct Work {
 }
 
 impl Work {
-    /// The CPUs of the workers: those after the receiving one, and that one too where there are no others left.
-    fn cpus(&self) -> Vec<usize> {
-        let first = usize::from(self.workers < online_cpus());
+    /// The CPUs of the workers: those after the receiving ones, and these too where there are no others left.
+    fn cpus(&self, receiving: usize) -> Vec<usize> {
+        let first = receiving.min(online_cpus().saturating_sub(self.workers));
         (first..first + self.workers).collect()
     }
 
@@ -90,11 +119,12 @@ impl Work {
         FRAMES * self.rounds
     }
 
-    fn frames(&self) -> Result<MemorySource> {
+    /// The frames that RX thread `thread` of so many receives.
+    fn frames(&self, thread: u16, threads: u16) -> Result<MemorySource> {
         let text =
             format!("packets={FRAMES},flows={},size=64,ip=4,protocol=udp,seed=1", self.flows);
         let spec = text.parse().map_err(|why| LabError::Load { why: format!("{why}") })?;
-        let mut made = SyntheticSource::new(spec, 1, (0, 1));
+        let mut made = SyntheticSource::new(spec, threads, (thread, threads));
         Ok(MemorySource::load(&mut made, BLOCKS, self.rounds))
     }
 
@@ -103,7 +133,7 @@ impl Work {
         let begun = Instant::now();
         std::thread::scope(|scope| {
             let (mut channels, receivers) = Channels::new(self.workers, true);
-            for ((cpu, lists), done) in self.cpus().into_iter().zip(receivers).zip(done) {
+            for ((cpu, lists), done) in self.cpus(1).into_iter().zip(receivers).zip(done) {
                 scope.spawn(move || channels::work(cpu, lists, self.each, done));
             }
             scope
@@ -129,17 +159,19 @@ impl Work {
 
     fn rxsteer(
         &self,
-        policy: Policy,
-        source: MemorySource,
+        receiving: Receiving,
+        mut sources: Vec<MemorySource>,
         done: &Arc<[AtomicU64]>,
     ) -> Result<Duration> {
-        let cpus = self.cpus();
+        let cpus = self.cpus(sources.len());
         let ids = cpus.iter().filter_map(|cpu| CpuId::new(*cpu as u16));
         let Some(set) = CpuSet::new(ids) else {
             return Err(LabError::Load { why: "there is no CPU for a worker".to_owned() });
         };
-        let mut config = PipelineConfig::new(policy, set);
-        config.rx_cpus = CpuId::new(0).into_iter().collect();
+        let mut config = PipelineConfig::new(receiving.policy, set);
+        config.rx_cpus = (0..receiving.threads).filter_map(CpuId::new).collect();
+        config.rx_queues = receiving.threads;
+        config.batch = receiving.batch.unwrap_or(config.batch);
         // A channel waits, too. What is compared is the speed, not what is lost.
         config.on_full = OnFull::Wait;
         let handler = |cpu: CpuId| {
@@ -153,7 +185,7 @@ impl Work {
                 }
             }
         };
-        let (mut sources, stop) = ([source], AtomicBool::new(false));
+        let stop = AtomicBool::new(false);
         let begun = Instant::now();
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, handler, |_, _| {}).map_err(
             |why| LabError::Unreadable { who: "rxsteer".to_owned(), why: why.to_string() },
@@ -185,8 +217,16 @@ impl Experiment for Workers {
     }
 
     fn methods(&self, _scale: Scale) -> Vec<Method> {
-        let [channels, rps, sparse] = [CHANNELS, RPS, SPARSE].map(Method::Own);
-        vec![channels, rps, sparse, Method::OwnAgain(CHANNELS)]
+        let own = [CHANNELS, RPS, SPARSE, BATCHES_OF_64, BATCHES_OF_256, TWO_RX_THREADS];
+        own.map(Method::Own).into_iter().chain([Method::OwnAgain(CHANNELS)]).collect()
+    }
+
+    fn excluded(&self, method: &Method, load: &Load) -> Option<&'static str> {
+        let Method::Own(name) = *method else { return None };
+        let threads = usize::from(Receiving::of(name)?.threads);
+        let (_, workers, ..) = LOADS.iter().find(|(name, ..)| *name == load.name)?;
+        (threads > 1 && workers + threads > online_cpus())
+            .then_some("there is no CPU of its own for each RX thread and worker")
     }
 
     fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample> {
@@ -204,12 +244,17 @@ impl Experiment for Workers {
             rounds: (packets as u64 / FRAMES).max(1),
         };
         let done: Arc<[AtomicU64]> = (0..*workers).map(|_| AtomicU64::new(0)).collect();
-        let source = work.frames()?;
+        let receiving = match *method {
+            Method::Own(name) => Receiving::of(name),
+            _ => None,
+        };
+        let threads = receiving.as_ref().map_or(1, |receiving| receiving.threads);
+        let sources = (0..threads).map(|thread| work.frames(thread, threads));
+        let mut sources = sources.collect::<Result<Vec<_>>>()?;
         let begin = Snapshot::now()?;
-        let took = match *method {
-            Method::Own(RPS) => work.rxsteer(Policy::Rps, source, &done)?,
-            Method::Own(SPARSE) => work.rxsteer(Policy::Sparse(Slots::default()), source, &done)?,
-            _ => work.channels(source, &done)?,
+        let took = match receiving {
+            Some(receiving) => work.rxsteer(receiving, sources, &done)?,
+            None => work.channels(sources.remove(0), &done)?,
         };
         let cpus = begin.until(&Snapshot::now()?);
         let by_worker: Vec<u64> = done.iter().map(|done| done.load(Ordering::Relaxed)).collect();
@@ -229,5 +274,24 @@ impl Experiment for Workers {
             checks: vec![format!("{all} packets of {} flows were done, each once", load.flows)],
             cpus,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rx_threads_share_the_frames() {
+        let work = Work { workers: 2, flows: 100, each: Duration::ZERO, rounds: 3 };
+        for name in [RPS, SPARSE, BATCHES_OF_64, BATCHES_OF_256, TWO_RX_THREADS] {
+            let receiving = Receiving::of(name).unwrap();
+            let threads = receiving.threads;
+            let sources = (0..threads).map(|thread| work.frames(thread, threads).unwrap());
+            let done: Arc<[AtomicU64]> = (0..2).map(|_| AtomicU64::new(0)).collect();
+            work.rxsteer(receiving, sources.collect(), &done).unwrap();
+            let all: u64 = done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
+            assert_eq!(all, work.packets(), "{name}");
+        }
     }
 }

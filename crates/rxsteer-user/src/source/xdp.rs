@@ -161,15 +161,16 @@ impl XdpSource {
         self.kernel_drops = self.ended_drops + self.receivers.iter().map(drops).sum::<u64>();
     }
 
-    /// Has new frames go to the host. What the kernel received before is still taken, so that every frame is counted.
+    /// Has new frames go to the host.
     #[cold]
     fn withdraw(&mut self) {
         self.is_withdrawn = true;
         self.receivers.iter_mut().for_each(XdpReceiver::withdraw);
-        std::thread::sleep(LAST_FRAMES);
     }
 
+    /// What the kernel holds beyond a limit is not received.
     fn end(&mut self) -> Fill {
+        self.withdraw();
         self.count();
         Fill::End
     }
@@ -219,6 +220,8 @@ impl Source for XdpSource {
             let stops = self.stop.load(Ordering::Relaxed);
             if stops && !self.is_withdrawn {
                 self.withdraw();
+                // What the kernel received before is still taken, so that every frame is counted.
+                std::thread::sleep(LAST_FRAMES);
             }
             if self.receive(block) {
                 return if self.is_at_limit() { self.end() } else { Fill::More };
