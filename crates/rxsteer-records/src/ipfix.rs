@@ -19,7 +19,7 @@ mod pairs;
 
 use crate::Row;
 use anyhow::{Context, ensure};
-use fields::{Half, Records, Template, put};
+use fields::{Half, Records, Template, have_reverse, put};
 use pairs::Pairs;
 use rxsteer_flows::FlowMask;
 use std::io::ErrorKind;
@@ -156,7 +156,7 @@ impl Ipfix {
             collector,
             domain,
             templates: fields::templates(mask),
-            pairs: pairs::have_reverse(mask).then(Pairs::default),
+            pairs: have_reverse(mask).then(Pairs::default),
             sent_templates: None,
             message: Message::default(),
             sequence: 0,

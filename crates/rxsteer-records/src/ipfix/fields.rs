@@ -358,6 +358,15 @@ fn cpus(per_cpu: &[CpuTotals], to: &mut Vec<u8>) {
     }
 }
 
+/// Whether the fields of `mask` are the same of both ends, so that the key of a reply is the key reversed.
+pub(super) fn have_reverse(mask: &FlowMask) -> bool {
+    let both = |version| {
+        let [src, dst] = [mask.src_prefix(version), mask.dst_prefix(version)];
+        src == dst && src > 0
+    };
+    both(4) && both(6) && mask.has_src_port() == mask.has_dst_port()
+}
+
 /// The fields of records of one family, in one direction or both.
 pub(super) struct Template {
     pub(super) number: u16,
@@ -384,7 +393,7 @@ pub(super) fn templates(mask: &FlowMask) -> Vec<Template> {
         }
         Template { number, family, is_biflow, fields }
     });
-    templates.filter(|template| !template.is_biflow || super::pairs::have_reverse(mask)).collect()
+    templates.filter(|template| !template.is_biflow || have_reverse(mask)).collect()
 }
 
 impl Template {

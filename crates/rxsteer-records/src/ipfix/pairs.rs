@@ -2,7 +2,6 @@
 
 use super::fields::{Half, Records};
 use rxsteer_core::FlowKey;
-use rxsteer_flows::FlowMask;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -27,15 +26,6 @@ pub(super) struct Pairs {
 struct Waiting {
     number: u64,
     half: Half,
-}
-
-/// Whether the fields of `mask` are the same of both ends, so that the key of a reply is the key reversed.
-pub(super) fn have_reverse(mask: &FlowMask) -> bool {
-    let both = |version| {
-        let [src, dst] = [mask.src_prefix(version), mask.dst_prefix(version)];
-        src == dst && src > 0
-    };
-    both(4) && both(6) && mask.has_src_port() == mask.has_dst_port()
 }
 
 impl Pairs {
