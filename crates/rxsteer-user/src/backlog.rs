@@ -6,8 +6,8 @@
 //!             ──► queue of Arc<Block>, one entry for each descriptor flagged NEW_BLOCK
 //! ```
 
+use crate::backlog_progress::BacklogProgress;
 use crate::block::Block;
-use crate::rx_report::BacklogProgress;
 use rxsteer_core::{CpuId, FlowHash};
 use rxsteer_ring::{Consumer, Producer, ring};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The RX thread's queues to all CPUs: room, descriptors, lists, kicks.
 
 use crate::backlog::{BacklogSender, Descriptor};
+use crate::backlog_progress::BacklogReport;
 use crate::block::Block;
-use crate::receiver::OnFull;
-use crate::rx_report::BacklogReport;
+use crate::config::OnFull;
 use crate::worker_group::WorkerGroup;
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Verdict};
 use std::cell::Cell;

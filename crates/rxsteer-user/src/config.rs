@@ -3,7 +3,6 @@
 use crate::block::BlockPool;
 use crate::change::{ChangeError, SteerChange, Switch, When};
 use crate::memory;
-use crate::receiver::{MAX_BATCH, OnFull};
 use crate::sys;
 pub use rxsteer_core::limits::{DEFAULT_BACKLOG, MAX_BACKLOG};
 use rxsteer_core::matching::InterfaceName;
@@ -18,9 +17,22 @@ use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 /// (`dev_weight`).
 pub const DEFAULT_BATCH: usize = 64;
 
+/// Longest batch that is decided on at once, in packets.
+pub const MAX_BATCH: usize = 256;
+
 /// Packets of a batch for each CPU by default. A list takes the RX thread time whatever its length, so lists are not to get
 /// shorter with more CPUs (`rxsteer lab run workers` compares batches).
 const BATCH_PER_CPU: usize = 16;
+
+/// What happens to a packet whose backlog is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// The RX thread waits for room: nothing is lost, and a slow CPU slows the source. (A flow
+    /// limit still drops the packets that are over it.)
+    Wait,
+    /// The packet is dropped and counted, as a live system does.
+    Drop,
+}
 
 /// All settings of the receive path at its start.
 #[derive(Clone, Debug)]

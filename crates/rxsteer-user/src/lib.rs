@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod backlog;
+mod backlog_progress;
 mod backlogs;
 pub mod block;
 mod change;
@@ -54,9 +55,12 @@ pub mod sys;
 mod worker;
 mod worker_group;
 
+pub use backlog_progress::{BacklogProgress, BacklogReport};
 pub use block::{Block, FrameFlags, FrameInfo, FrameMeta};
 pub use change::{ChangeError, FlowRecorder, SteerChange, When};
-pub use config::{DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, PipelineConfig, PipelineError};
+pub use config::{
+    DEFAULT_BACKLOG, DEFAULT_BATCH, MAX_BACKLOG, MAX_BATCH, OnFull, PipelineConfig, PipelineError,
+};
 pub use count::{Count, DropCounts};
 pub use delay_counts::DelayCounts;
 pub use flow_stats::FlowStats;
@@ -67,11 +71,11 @@ pub use packet_clock::PacketClock;
 pub use pipeline::{Control, Pipeline, StillReceiving, run};
 pub use printable::{printable, shown};
 pub use rebalance::{MOST_MOVES_KEPT, MovedByLoad, MovesByLoad};
-pub use receiver::{MAX_BATCH, OnFull, Receiver};
+pub use receiver::Receiver;
 pub use report::{CpuReport, Report};
 #[cfg(feature = "json")]
 pub use report_json::drops_to_json;
-pub use rx_report::{BacklogProgress, BacklogReport, RxProgress};
+pub use rx_report::RxProgress;
 pub use worker_group::WorkerProgress;
 
 pub use rxsteer_core as core;

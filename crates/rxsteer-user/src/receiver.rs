@@ -13,31 +13,19 @@
 mod from_source;
 mod hashing;
 
+use crate::backlog_progress::BacklogReport;
 use crate::backlogs::{BacklogSet, FramesOfBlock, Room, Stop};
 use crate::block::{Block, BlockPool, FrameInfo};
 use crate::change::{Schedule, SeenSettings, Switch};
 use crate::clock::Clock;
-use crate::config::DEFAULT_BATCH;
+use crate::config::{DEFAULT_BATCH, MAX_BATCH};
 use crate::order_tracker::OrderTracker;
 use crate::packet_clock::PacketClock;
 use crate::rebalance::Rebalancing;
-use crate::rx_report::{BacklogReport, RxProgress, RxReport, RxReports};
+use crate::rx_report::{RxProgress, RxReport, RxReports};
 use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Steering, Verdict};
 use rxsteer_packet::{DissectOptions, Hasher};
 use std::sync::Arc;
-
-/// Longest batch that is decided on at once, in packets.
-pub const MAX_BATCH: usize = 256;
-
-/// What happens to a packet whose backlog is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFull {
-    /// The RX thread waits for room: nothing is lost, and a slow CPU slows the source. (A flow
-    /// limit still drops the packets that are over it.)
-    Wait,
-    /// The packet is dropped and counted, as a live system does.
-    Drop,
-}
 
 /// One RX thread's end of the receive path.
 pub struct Receiver {

@@ -1,10 +1,11 @@
 //! The reports of RX threads: at their end, and while they run.
 
+use crate::backlog_progress::BacklogProgress;
 use crate::count::{Count, DropCounts};
 use crate::order_tracker::OrderTrackerReport;
 use crate::rebalance::MovesByLoad;
 use rxsteer_core::counters::SteerCounter;
-use rxsteer_core::{CpuId, Drops, SteerCounts};
+use rxsteer_core::{Drops, SteerCounts};
 use rxsteer_packet::Malformed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,22 +22,6 @@ pub(crate) struct RxReport {
     pub(crate) moves_by_load: MovesByLoad,
     /// Flows and moves, where order is checked.
     pub(crate) order_tracker: Option<OrderTrackerReport>,
-}
-
-/// The packets that one RX thread queued to one CPU.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct BacklogReport {
-    /// The CPU.
-    pub cpu: CpuId,
-    /// Lists published.
-    pub lists: u64,
-    /// Packets in these lists.
-    pub queued: u64,
-    /// Wake-ups sent.
-    pub kicks: u64,
-    /// Packets refused.
-    pub drops: Drops,
 }
 
 /// The counts of one RX thread, which other threads can read while it runs.
@@ -77,23 +62,6 @@ pub struct RxProgress {
     steering: [Count; SteerCounter::ALL.len()],
 }
 
-/// The counts of the packets that one RX thread sends to one CPU.
-#[derive(Debug)]
-#[repr(align(128))]
-#[non_exhaustive]
-pub struct BacklogProgress {
-    /// The CPU.
-    pub cpu: CpuId,
-    /// Lists published.
-    pub lists: Count,
-    /// Packets in these lists.
-    pub queued: Count,
-    /// Wake-ups sent.
-    pub kicks: Count,
-    /// Packets refused.
-    pub drops: DropCounts,
-}
-
 impl RxProgress {
     /// Of the packets, how many the mechanism of `counter` decided on.
     #[must_use]
@@ -123,28 +91,6 @@ impl RxProgress {
     pub(crate) fn set_steering(&self, counts: SteerCounts) {
         for (counter, shown) in SteerCounter::ALL.iter().zip(&self.steering) {
             shown.set(counts.get(*counter));
-        }
-    }
-}
-
-impl BacklogProgress {
-    pub(crate) fn new(cpu: CpuId) -> BacklogProgress {
-        BacklogProgress {
-            cpu,
-            lists: Count::default(),
-            queued: Count::default(),
-            kicks: Count::default(),
-            drops: DropCounts::default(),
-        }
-    }
-
-    pub(crate) fn report(&self) -> BacklogReport {
-        BacklogReport {
-            cpu: self.cpu,
-            lists: self.lists.get(),
-            queued: self.queued.get(),
-            kicks: self.kicks.get(),
-            drops: self.drops.get(),
         }
     }
 }

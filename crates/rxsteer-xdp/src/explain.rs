@@ -3,8 +3,7 @@
 
 use crate::abi::{LINE_WORDS, LastPacket, REVERSED, SETS_LOG, SPARSE_ROW, steer_slot};
 use crate::flows::LiveFlow;
-use crate::live::cpu_of;
-use crate::path::DeviceId;
+use crate::live::{DeviceId, cpu_of};
 use crate::setup::Settings;
 use crate::view::{Known, View};
 use rxsteer_core::admission::{Candidate, PACKETS_SHIFT, flow_in, set_of};

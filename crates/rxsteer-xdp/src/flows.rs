@@ -3,7 +3,6 @@
 use crate::abi::{
     self, Array, OTHER_CPUS, Shared, SteerSkel, Variable, steer_ended, steer_flow, steer_slot,
 };
-use crate::recorder::Unrecorded;
 use rxsteer_core::{CpuId, FlowKey};
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -366,6 +365,15 @@ impl Ended {
         let lines = self.latest.range(self.latest.len() - count..).map(|(_, line)| *line);
         (self.last + 1 - count as u64..).zip(lines).collect()
     }
+}
+
+/// Counts of what did not become a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// Records.
+    pub records: u64,
+    /// Their packets.
+    pub packets: u64,
 }
 
 #[derive(Debug)]

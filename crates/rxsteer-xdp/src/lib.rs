@@ -6,16 +6,20 @@
 //! ```
 //!
 //! The programs are in `src/bpf`; `steer.bpf.c` is the place to start. In this folder: `Path` is the handle of the
-//! owner. `setup.rs` defines its configuration, and `compile.rs` compiles that for the programs. `rings.rs` manages the
+//! owner. `setup.rs` defines its configuration, `check.rs` checks it, and `compile.rs` compiles it for the programs. `rings.rs` manages the
 //! CPUMAP entries, and `threads.rs` their kernel threads; `waits.rs` finds why a ring lost frames. `grace.rs` waits
 //! until programs have ended; `gro.rs` finds how long GRO may hold frames. `live.rs` has the counters, and `flows.rs`
-//! the counts of each flow; `recorder.rs` makes records of them. `view.rs` answers the queries of other threads while the owner continues. `libbpf_log.rs`
-//! has the kernel's answer about programs that it refuses. `abi.rs` is the boundary between the languages.
+//! the counts of each flow; `recorder.rs` makes records of them. `view.rs` answers the queries of other
+//! threads while the owner continues. `libbpf_log.rs` has the kernel's answer about programs that it refuses. `abi.rs` is the boundary between the languages.
 //!
 //! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
 
 #[cfg(feature = "bpf")]
 mod abi;
+#[cfg(feature = "bpf")]
+mod buckets;
+#[cfg(feature = "bpf")]
+mod check;
 #[cfg(feature = "bpf")]
 mod compile;
 #[cfg(feature = "bpf")]
@@ -57,14 +61,15 @@ mod waits;
 #[cfg(feature = "bpf")]
 pub use crate::{
     abi::{MAX_CPUS, Mode},
+    buckets::Buckets,
     explain::{FlowExplained, LiveDecision},
-    flows::{CpuShare, FlowStatistics, LiveFlow},
+    flows::{CpuShare, FlowStatistics, LiveFlow, Unrecorded},
     latest::Latest,
     libbpf_log::Refusal,
-    live::{Counters, CpuCounts, RxCounts},
+    live::{Counters, CpuCounts, DeviceId, RxCounts},
     load::{LoadError, memory_of, try_to_load},
-    path::{AttachError, Buckets, DeviceId, LinkState, Path, Progress},
-    recorder::{FlowRecorder, RecordEnd, RecordedFlow, Timeouts, Unrecorded},
+    path::{AttachError, LinkState, Path, Progress},
+    recorder::{FlowRecorder, RecordEnd, RecordedFlow, Timeouts},
     setup::{
         DEFAULT_QUEUE_SIZE, MAX_FLOW_LIMIT_BUCKETS, MAX_INTERFACES, MAX_QUEUE_SIZE, MAX_SLOTS,
         MIN_QUEUE_SIZE, Settings, SettingsError, Setup,

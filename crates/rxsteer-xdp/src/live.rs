@@ -5,10 +5,13 @@ use crate::abi::{
     GENERATIONS, steer_counters,
 };
 use crate::load::Sizes;
-use crate::path::DeviceId;
 use crate::rings::Rings;
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_core::{CpuId, ThreadClass};
+
+/// An attached interface: its number in counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u16);
 
 /// One CPU's counts of one interface.
 #[derive(Clone, Copy, Debug, Default)]

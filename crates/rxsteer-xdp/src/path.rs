@@ -9,10 +9,10 @@ mod change;
 mod unguarded;
 mod view;
 
-pub use attach::{AttachError, DeviceId, LinkState};
-pub use balance::Buckets;
+pub use attach::{AttachError, LinkState};
 
 use crate::abi::{self, Mode};
+use crate::buckets::Buckets;
 use crate::flows::EndedFlows;
 use crate::grace::{Grace, Graces, Ticket};
 use crate::latest::Latest;

@@ -12,7 +12,7 @@
 //! flow only after an idle second, so no two flows of a line begin in the same jiffy.
 
 use crate::abi::TAGGED;
-use crate::flows::{CpuShare, EndedLine, Line, LiveFlow};
+use crate::flows::{CpuShare, EndedLine, Line, LiveFlow, Unrecorded};
 use crate::view::{KnownDevice, View};
 use rxsteer_core::{CpuId, FlowKey};
 use std::collections::{HashMap, HashSet};
@@ -75,15 +75,6 @@ pub struct RecordedFlow {
     pub last_ns: u64,
     /// Why the record was made.
     pub end: RecordEnd,
-}
-
-/// Counts of what did not become a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unrecorded {
-    /// Records.
-    pub records: u64,
-    /// Their packets.
-    pub packets: u64,
 }
 
 /// A flow in a line.

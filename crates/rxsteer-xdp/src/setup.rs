@@ -1,8 +1,6 @@
 //! The configuration of the in-kernel path: what is fixed when it is loaded, and what can change while it runs.
 
 use crate::abi::{MAP_ENTRIES, MAX_CPUS, MAX_MAPS, MAX_RULES, Mode, RULE_SETS};
-use crate::compile::Rows;
-use crate::rules;
 use crate::threads::ThreadsError;
 pub use rxsteer_core::limits::{
     MAX_KERNEL_FLOW_LIMIT_BUCKETS as MAX_FLOW_LIMIT_BUCKETS, MAX_QUEUE_SIZE, MIN_QUEUE_SIZE,
@@ -188,52 +186,6 @@ impl Settings {
     #[must_use]
     pub fn map_of(&self, interface: &str, queue: u16) -> &CpuSet {
         QueueName::most_specific(&self.rps_maps, Some(interface), queue).unwrap_or(&self.cpus)
-    }
-
-    /// Checks the settings against the machine.
-    ///
-    /// # Errors
-    /// [`SettingsError`], the first that is wrong.
-    pub fn check(&self, possible: &CpuSet) -> Result<(), SettingsError> {
-        for cpu in self.named_cpus() {
-            if cpu.get() >= MAX_CPUS {
-                return Err(SettingsError::CpuTooHigh(cpu));
-            }
-            if !possible.contains(cpu) {
-                return Err(SettingsError::NoSuchCpu(cpu, possible.clone()));
-            }
-        }
-        for (at, (name, _)) in self.rps_maps.iter().enumerate() {
-            if self.rps_maps[..at].iter().any(|(earlier, _)| earlier == name) {
-                return Err(SettingsError::MappedTwice(name.clone()));
-            }
-        }
-        if let Some((name, _)) = self.rps_maps.first()
-            && self.policy.balance().is_some()
-        {
-            return Err(SettingsError::MapsAndBuckets(name.clone()));
-        }
-        if self.packet_rules.len() > MAX_RULES {
-            return Err(SettingsError::TooManyRules(self.packet_rules.len()));
-        }
-        if let Err(sets) = rules::fit(&self.packet_rules) {
-            return Err(SettingsError::RuleSets(sets));
-        }
-        if !Rows::new(self).fit() {
-            return Err(SettingsError::TooManyMaps);
-        }
-        if !self.cpus.iter().any(|cpu| self.is_online(cpu)) {
-            return Err(SettingsError::AllOffline(self.cpus.clone()));
-        }
-        if !(MIN_QUEUE_SIZE..=MAX_QUEUE_SIZE).contains(&self.queue_size) {
-            return Err(SettingsError::QueueSize(self.queue_size));
-        }
-        match self.flow_limit {
-            Some(buckets) if !(1..=MAX_FLOW_LIMIT_BUCKETS).contains(&buckets) => {
-                Err(SettingsError::FlowLimit(buckets))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Whether frames of some flows pass instead of going through a ring.

@@ -8,12 +8,12 @@ use crate::abi::{
     self, Array, Shared, Variable, steer_candidates, steer_counters, steer_ended,
     steer_hash_active, steer_line, steer_rule_hits, steer_shadow, steer_sparse_slot,
 };
+use crate::buckets::Buckets;
 use crate::flows::{EndedFlows, EndedLine, FlowStatistics, Lines, LiveFlow};
 use crate::grace::Grace;
 use crate::latest::Latest;
-use crate::live::{Counters, cpu_of};
+use crate::live::{Counters, DeviceId, cpu_of};
 use crate::load::{LoadError, Loaded, Sizes};
-use crate::path::{Buckets, DeviceId};
 use crate::rings::SharedRings;
 use crate::rules::hits_of;
 use crate::setup::Settings;

@@ -45,8 +45,8 @@ pub use counts::{SinkCounts, SinkDrop, SinkReport};
 pub use spec::{SinkKind, SinkSpec, SinkSpecError};
 pub use write::Sink;
 
+use crate::config::OnFull;
 use crate::printable::shown;
-use crate::receiver::OnFull;
 use counts::Counts;
 use rxsteer_core::{CpuId, CpuSet};
 use rxsteer_packet::LinkType;

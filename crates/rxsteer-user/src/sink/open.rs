@@ -3,30 +3,19 @@
 use super::SinkError;
 use super::interface::Interface;
 use super::spec::{SinkKind, SinkSpec};
-use super::write::{Out, Zstd};
+use super::write::{MadePipe, Out, Zstd};
 use crate::sink::stream::Stream;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long to wait before looking again whether a pipe has a reader.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
-/// A named pipe that was made here, removed when this is dropped.
-#[derive(Debug)]
-pub(super) struct MadePipe(PathBuf);
-
-impl Drop for MadePipe {
-    fn drop(&mut self) {
-        // Another process may have removed it.
-        let _ = fs::remove_file(&self.0);
-    }
-}
 
 /// What one CPU's packets are written to, and what is to be removed afterwards.
 pub(super) type Opened = (Out, Option<MadePipe>);

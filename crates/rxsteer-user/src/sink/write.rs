@@ -2,17 +2,17 @@
 
 use super::counts::{Counts, SinkDrop};
 use super::interface::{Interface, Sent};
-use super::open::MadePipe;
 use super::pcap::{FILE_HEADER, RECORD_HEADER, file_header, record_header};
 use super::stream::{Flushed, Stream};
 use crate::block::FrameMeta;
+use crate::config::OnFull;
 use crate::handler::{Handler, PacketList};
 use crate::printable::printable;
-use crate::receiver::OnFull;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxsteer_packet::LinkType;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -80,6 +80,17 @@ impl Zstd {
         counts.add_written(self.packets, self.bytes);
         (self.packets, self.bytes, self.raw) = (0, 0, 0);
         Ok(())
+    }
+}
+
+/// A named pipe that was made here, removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct MadePipe(pub(super) PathBuf);
+
+impl Drop for MadePipe {
+    fn drop(&mut self) {
+        // Another process may have removed it.
+        let _ = fs::remove_file(&self.0);
     }
 }
 

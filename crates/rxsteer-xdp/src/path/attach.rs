@@ -5,6 +5,7 @@ use crate::abi::{self, FLUSHING, MAX_DEVICES, MAY_BE_PARTIAL, Mode};
 use crate::compile::Rows;
 use crate::grace::{Graces, Ticket};
 use crate::gro;
+use crate::live::DeviceId;
 use crate::rings::Look;
 use crate::setup::Settings;
 use crate::view::KnownDevice;
@@ -13,10 +14,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-
-/// An attached interface: its number in counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeviceId(pub u16);
 
 /// Why an interface could not be attached; the interface is unchanged.
 #[derive(Debug, Error)]

@@ -14,9 +14,9 @@
 
 use super::Path;
 use crate::abi::{self, GENERATIONS, MAX_BUCKETS};
+use crate::buckets::Buckets;
 use crate::setup::Settings;
 use rxsteer_core::balance::Counted;
-use rxsteer_core::explain::Reason;
 use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -29,27 +29,6 @@ const STAT_OVER: Duration = Duration::from_secs(1);
 
 /// A tick of `/proc/stat` (USER_HZ).
 const TICK_NS: u64 = 10_000_000;
-
-/// The buckets of a path, and what moved.
-#[derive(Clone, Debug, Default)]
-pub struct Buckets {
-    /// The CPU of each bucket; empty until the policy has buckets.
-    pub table: Vec<CpuId>,
-    /// Buckets that moved by load since the start.
-    pub moved: u64,
-    /// The last moves, the latest first, and when.
-    pub latest: VecDeque<(SystemTime, Move)>,
-    /// Why buckets do not move, if the load cannot be measured.
-    pub problem: Option<String>,
-}
-
-impl Buckets {
-    /// The last move of the bucket that the hash picked, if it is among the latest.
-    pub(crate) fn move_of(&self, reason: &Reason) -> Option<(SystemTime, Move)> {
-        let Reason::Bucket { index, .. } = reason else { return None };
-        self.latest.iter().find(|(_, one)| usize::from(one.bucket) == *index).copied()
-    }
-}
 
 /// What is counted between two intervals.
 #[derive(Debug)]

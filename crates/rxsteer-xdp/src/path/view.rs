@@ -1,9 +1,9 @@
 //! What the owner of a path publishes to its views, and what happens to flow statistics when an interface is detached.
 
 use super::Path;
-use super::attach::{Detached, DeviceId};
+use super::attach::Detached;
 use crate::flows::EndedLine;
-use crate::live::{Counters, RxCounts};
+use crate::live::{Counters, DeviceId, RxCounts};
 use crate::load::LoadError;
 use crate::recorder::{FlowRecorder, Timeouts};
 use crate::view::{Known, View};

@@ -49,7 +49,7 @@ mod testing;
 mod tests;
 
 pub use container::Compression;
-pub use open::OpenError;
+pub use open::{CaptureOptions, OpenError};
 pub use queues::{MAX_RX_QUEUES, RxQueues};
-pub use replay::{CaptureOptions, CaptureSource};
+pub use replay::CaptureSource;
 pub use window::MAX_RECORD;

@@ -1,7 +1,7 @@
 //! Opening captures: everything that can be refused is refused before anything starts.
 
 use super::container::{Compression, Opened, Refused};
-use super::replay::CaptureOptions;
+use super::queues::RxQueues;
 use crate::printable::shown;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -10,6 +10,33 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How captures are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CaptureOptions {
+    /// How often the whole list is read; 0 counts as once. Later rounds are shifted in time, so
+    /// that each goes on where the one before it ended.
+    pub repeat: u32,
+    /// Which RX queue a frame counts for.
+    pub rx_queues: RxQueues,
+    /// `(i, k)`: only frames whose queue modulo `k` is `i` are delivered. RX threads that share
+    /// captures open a source each, and each reports the same issues.
+    pub share: (u16, u16),
+}
+
+impl Default for CaptureOptions {
+    fn default() -> CaptureOptions {
+        CaptureOptions { repeat: 1, rx_queues: RxQueues::Single, share: (0, 1) }
+    }
+}
+
+impl CaptureOptions {
+    pub(super) fn check(self) -> Result<(), OpenError> {
+        let (index, count) = self.share;
+        if index < count { Ok(()) } else { Err(OpenError::NoSuchShare { index, count }) }
+    }
+}
 
 /// Why captures can't be read. Each is one line that says what to do.
 #[derive(Debug, thiserror::Error)]

@@ -2,10 +2,10 @@
 
 use super::container::Format;
 use super::damage::{Damage, Halt};
-use super::open::{Input, OpenError};
+use super::open::{CaptureOptions, Input, OpenError};
 use super::pcap::Pcap;
 use super::pcapng::Pcapng;
-use super::queues::{Queues, RxQueues};
+use super::queues::Queues;
 use super::record::{Frame, Step, Time};
 use super::window::Window;
 use crate::block::{Block, FrameInfo, MAX_TIME_NS};
@@ -21,33 +21,6 @@ const LOOKS: usize = 64 * 1024;
 
 /// Most issues reported of one file.
 const MAX_ISSUES: usize = 64;
-
-/// How captures are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CaptureOptions {
-    /// How often the whole list is read; 0 counts as once. Later rounds are shifted in time, so
-    /// that each goes on where the one before it ended.
-    pub repeat: u32,
-    /// Which RX queue a frame counts for.
-    pub rx_queues: RxQueues,
-    /// `(i, k)`: only frames whose queue modulo `k` is `i` are delivered. RX threads that share
-    /// captures open a source each, and each reports the same issues.
-    pub share: (u16, u16),
-}
-
-impl Default for CaptureOptions {
-    fn default() -> CaptureOptions {
-        CaptureOptions { repeat: 1, rx_queues: RxQueues::Single, share: (0, 1) }
-    }
-}
-
-impl CaptureOptions {
-    fn check(self) -> Result<(), OpenError> {
-        let (index, count) = self.share;
-        if index < count { Ok(()) } else { Err(OpenError::NoSuchShare { index, count }) }
-    }
-}
 
 /// Frames of capture files.
 ///
