@@ -1,25 +1,15 @@
 //! The dissector: the class of a frame, its flow, and where its headers are.
 
+pub use crate::ip::Malformed;
 use crate::ip::{self, IpPacket};
 use crate::link::{LinkType, Network, network};
+pub use crate::options::DissectOptions;
 use crate::tunnel_id::{self, TunnelKinds};
 use crate::{fast_path, tunnel};
 use rxsteer_core::FlowKey;
 
 /// The largest number of nested tunnels that are entered.
 const MAX_TUNNELS: u8 = 4;
-
-/// How far the dissector looks into a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DissectOptions {
-    /// Take the key from inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels. The outer addresses are those of
-    /// the two tunnel ends, which would put all packets of the tunnel on one CPU.
-    pub inner: bool,
-    /// For these kinds of tunnels, take the tunnel's number into the key, in the place of the ports: where tunnels are
-    /// not entered, and where the packet inside can't be read. All packets of such a tunnel have one pair of ports, or
-    /// none, which would put them on one CPU.
-    pub key_tunnels: TunnelKinds,
-}
 
 /// The class of a frame, by its outermost IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,57 +21,6 @@ pub enum FrameClass {
     NotIp,
     /// The link header announces IP, but the outermost IP header cannot be read.
     Malformed(Malformed),
-}
-
-/// Why the outermost IP header of a frame cannot be read.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Malformed {
-    /// The link header announces IPv4, but fewer than the 20 fixed bytes of a header are present.
-    Ipv4Truncated,
-    /// The link header announces IPv4, but the version field has another value.
-    Ipv4BadVersion,
-    /// The IPv4 header length is below the 20 fixed bytes.
-    Ipv4BadHeaderLength,
-    /// The IPv4 total length is below the header length (0 is valid: segmentation offload).
-    Ipv4BadTotalLength,
-    /// The link header announces IPv6, but fewer than the 40 bytes of a header are present.
-    Ipv6Truncated,
-    /// The link header announces IPv6, but the version field has another value.
-    Ipv6BadVersion,
-    /// A raw IP frame is empty.
-    IpTruncated,
-    /// The version of a raw IP frame is neither 4 nor 6.
-    IpBadVersion,
-}
-
-impl Malformed {
-    /// Every reason, in the order of their discriminants, so `reason as usize` is its index.
-    pub const ALL: [Malformed; 8] = [
-        Malformed::Ipv4Truncated,
-        Malformed::Ipv4BadVersion,
-        Malformed::Ipv4BadHeaderLength,
-        Malformed::Ipv4BadTotalLength,
-        Malformed::Ipv6Truncated,
-        Malformed::Ipv6BadVersion,
-        Malformed::IpTruncated,
-        Malformed::IpBadVersion,
-    ];
-
-    /// The name of the reason in counters and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Malformed::Ipv4Truncated => "ipv4_truncated",
-            Malformed::Ipv4BadVersion => "ipv4_bad_version",
-            Malformed::Ipv4BadHeaderLength => "ipv4_bad_header_length",
-            Malformed::Ipv4BadTotalLength => "ipv4_bad_total_length",
-            Malformed::Ipv6Truncated => "ipv6_truncated",
-            Malformed::Ipv6BadVersion => "ipv6_bad_version",
-            Malformed::IpTruncated => "ip_truncated",
-            Malformed::IpBadVersion => "ip_bad_version",
-        }
-    }
 }
 
 /// All that [`dissect()`] reads from a frame.

@@ -6,8 +6,8 @@
 //! must give the same result for every frame read here. All other frames are left to the full dissector (`None`),
 //! so this file contains only conditions.
 
-use crate::dissect::DissectOptions;
 use crate::ip::{TCP, UDP};
+use crate::options::DissectOptions;
 use crate::tunnel_id::kind_of_ports;
 use rxsteer_core::{FlowKey, FlowWords};
 

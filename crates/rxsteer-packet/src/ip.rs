@@ -1,7 +1,7 @@
-//! One IP header, the extension headers after it, and the ports of the transport header behind them.
+//! One IP header, the extension headers after it, and the ports of the transport header behind them; or why the header
+//! cannot be read.
 
 use crate::bytes::{array, be16, byte};
-use crate::dissect::Malformed;
 use crate::link::Network;
 use rxsteer_core::FlowKey;
 
@@ -57,6 +57,57 @@ impl IpPacket<'_> {
             true => {
                 FlowKey { src_port: 0, dst_port: 0, protocol: self.fragment_protocol, ..self.flow }
             }
+        }
+    }
+}
+
+/// Why the outermost IP header of a frame cannot be read.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// The link header announces IPv4, but fewer than the 20 fixed bytes of a header are present.
+    Ipv4Truncated,
+    /// The link header announces IPv4, but the version field has another value.
+    Ipv4BadVersion,
+    /// The IPv4 header length is below the 20 fixed bytes.
+    Ipv4BadHeaderLength,
+    /// The IPv4 total length is below the header length (0 is valid: segmentation offload).
+    Ipv4BadTotalLength,
+    /// The link header announces IPv6, but fewer than the 40 bytes of a header are present.
+    Ipv6Truncated,
+    /// The link header announces IPv6, but the version field has another value.
+    Ipv6BadVersion,
+    /// A raw IP frame is empty.
+    IpTruncated,
+    /// The version of a raw IP frame is neither 4 nor 6.
+    IpBadVersion,
+}
+
+impl Malformed {
+    /// Every reason, in the order of their discriminants, so `reason as usize` is its index.
+    pub const ALL: [Malformed; 8] = [
+        Malformed::Ipv4Truncated,
+        Malformed::Ipv4BadVersion,
+        Malformed::Ipv4BadHeaderLength,
+        Malformed::Ipv4BadTotalLength,
+        Malformed::Ipv6Truncated,
+        Malformed::Ipv6BadVersion,
+        Malformed::IpTruncated,
+        Malformed::IpBadVersion,
+    ];
+
+    /// The name of the reason in counters and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Malformed::Ipv4Truncated => "ipv4_truncated",
+            Malformed::Ipv4BadVersion => "ipv4_bad_version",
+            Malformed::Ipv4BadHeaderLength => "ipv4_bad_header_length",
+            Malformed::Ipv4BadTotalLength => "ipv4_bad_total_length",
+            Malformed::Ipv6Truncated => "ipv6_truncated",
+            Malformed::Ipv6BadVersion => "ipv6_bad_version",
+            Malformed::IpTruncated => "ip_truncated",
+            Malformed::IpBadVersion => "ip_bad_version",
         }
     }
 }

@@ -30,6 +30,7 @@ mod flow_of;
 pub mod hasher;
 mod ip;
 pub mod link;
+mod options;
 pub mod toeplitz;
 mod tunnel;
 pub mod tunnel_id;
