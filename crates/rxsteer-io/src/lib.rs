@@ -4,6 +4,7 @@
 //! This is the only crate that maps memory of the kernel. What it hands out is safe to use; `rxsteer-user` makes
 //! sources of it.
 
+mod filter;
 mod frames;
 mod interface_out;
 mod lent;

@@ -11,6 +11,8 @@
 //! A VLAN tag that was taken out of the frame (`tp_vlan_tci`) is put back in place, as libpcap does it: the two addresses
 //! move into the free bytes before the frame.
 
+pub use crate::filter::FilterInstruction;
+use crate::filter::{EVERYTHING, NOTHING};
 pub use crate::frames::{RingBlock, RingFrame, SEND_HEADER};
 use crate::ring::Mapped;
 use crate::sys;
@@ -67,24 +69,6 @@ impl Default for RingOptions {
         }
     }
 }
-
-/// An instruction of classic BPF (linux/filter.h, `struct sock_filter`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FilterInstruction {
-    /// What to do.
-    pub code: u16,
-    /// Instructions to skip where a condition is true.
-    pub jump_true: u8,
-    /// The same where it is false.
-    pub jump_false: u8,
-    /// A number for the instruction.
-    pub k: u32,
-}
-
-/// `return 0` and `return -1` (`BPF_RET | BPF_K`): no frame, and every frame whole.
-const NOTHING: FilterInstruction =
-    FilterInstruction { code: 0x06, jump_true: 0, jump_false: 0, k: 0 };
-const EVERYTHING: FilterInstruction = FilterInstruction { k: u32::MAX, ..NOTHING };
 
 /// A group of sockets that share frames (packet(7), `PACKET_FANOUT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! System calls.
 
-use crate::packet::FilterInstruction;
+use crate::filter::FilterInstruction;
 use libc::{c_int, c_void, socklen_t};
 use std::ffi::{CStr, CString};
 use std::io;

@@ -25,6 +25,7 @@ mod error;
 mod frames;
 mod open;
 mod program;
+mod queue;
 mod receive;
 mod ring;
 mod send;

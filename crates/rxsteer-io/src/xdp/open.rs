@@ -3,6 +3,7 @@
 use super::error::XdpError;
 use super::frames::{Frames, Sent};
 use super::program::{Program, XdpMode};
+use super::queue::{Completions, Queue};
 use super::receive::XdpReceiver;
 use super::ring::{Consumer, Producer};
 use super::send::XdpSender;
@@ -13,9 +14,6 @@ use std::sync::{Arc, Mutex};
 
 /// Entries of a fill ring and of an RX ring: what the kernel may receive while the thread that reads is away.
 const RECEIVE_RING: u32 = 2048;
-
-/// Entries of a TX ring.
-pub(super) const SEND_RING: u32 = 1024;
 
 /// Entries of a completion ring, which all senders of a queue share.
 const COMPLETION_RING: u32 = 4096;
@@ -64,45 +62,6 @@ pub struct XdpOptions {
 impl Default for XdpOptions {
     fn default() -> XdpOptions {
         XdpOptions { frames: 16_384, forwards: false, zero_copy: None, busy_poll_us: None }
-    }
-}
-
-/// An RX queue as its receiver and its senders share it.
-#[derive(Debug)]
-pub(super) struct Queue {
-    pub(super) socket: OwnedFd,
-    pub(super) ifindex: u32,
-    pub(super) number: u32,
-    pub(super) frames: Arc<Frames>,
-    /// Where the memory that the socket knows begins, in bytes from the start of all.
-    pub(super) base: u64,
-    /// What has been sent. A lock is taken once a list, and never waited for.
-    pub(super) completions: Mutex<Completions>,
-    /// Senders that the driver does not take frames from.
-    pub(super) stalled: AtomicU32,
-}
-
-/// The ring of frames that were sent, and its reader.
-#[derive(Debug)]
-pub(super) struct Completions {
-    ring: Consumer<u64>,
-    sent: Sent,
-}
-
-impl Queue {
-    /// Gives frames that were sent back to their homes, unless another thread does so now.
-    pub(super) fn collect_sent(&self) {
-        let Ok(mut completions) = self.completions.try_lock() else { return };
-        let Completions { ring, sent } = &mut *completions;
-        let ready = ring.ready();
-        if ready == 0 {
-            return;
-        }
-        for _ in 0..ready {
-            sent.add(&self.frames, ring.pop() + self.base);
-        }
-        ring.release();
-        sent.give_back(&self.frames);
     }
 }
 

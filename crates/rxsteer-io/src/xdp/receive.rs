@@ -1,8 +1,8 @@
 //! Receiving from one RX queue.
 
 use super::frames::Batch;
-use super::open::Queue;
 use super::program::Program;
+use super::queue::Queue;
 use super::ring::{Consumer, Producer};
 use super::sys;
 use crate::Lent;

@@ -5,13 +5,16 @@
 
 use super::error::XdpError;
 use super::frames::Batch;
-use super::open::{Queue, SEND_RING};
+use super::queue::Queue;
 use super::ring::Producer;
 use super::sys::{self, Mapping};
 use crate::Lent;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Entries of a TX ring.
+const SEND_RING: u32 = 1024;
 
 /// System calls without progress after which a sender does not wait for the driver any longer.
 const TRIES: u32 = 64;
