@@ -1,24 +1,16 @@
-//! The end of flows: a flow is ended, waited for, read for the last time, and freed.
+//! The end of flows: a flow is ended, be it to make room, waited for, read for the last time, and freed.
 
-use crate::grace::GracePeriod;
 use crate::record::{FlowEnd, FlowRecord};
 use crate::slots::LIVE;
 use crate::sync::lock;
-use crate::table::FlowTable;
+use crate::table::{Collector, FlowTable};
+use crate::table_state::TableState;
 
 /// Flows that are ended at a time, before the lock of the table state is taken.
 const AT_ONCE: u32 = 256;
 
-/// The flows that ended and whose grace period is not over.
-#[derive(Debug, Default)]
-pub(crate) struct Collector {
-    grace: GracePeriod,
-    waiting: Vec<u32>,
-    /// Slots that are to be returned to the table state.
-    freed: Vec<u32>,
-    record: FlowRecord,
-    lines: Vec<u32>,
-}
+/// How many candidates in a row may turn out to have ended already during one eviction.
+const DEFERRED_AT_MOST: u32 = 64;
 
 impl FlowTable {
     /// Passes to `f` the final records of flows that ended and in which no writer can still be counting, and frees
@@ -111,11 +103,6 @@ impl FlowTable {
         self.end_where(FlowEnd::Finished, |_| true);
     }
 
-    /// A bound above all slots that were ever used.
-    pub(crate) fn slots_used(&self) -> u32 {
-        lock(&self.state).free_slots.fresh()
-    }
-
     fn end_where(&self, why: FlowEnd, is_over: impl Fn(u32) -> bool) {
         let slots = self.slots_used();
         let mut ended = Vec::with_capacity(AT_ONCE as usize);
@@ -144,5 +131,28 @@ impl FlowTable {
         for slot in ended.drain(..) {
             state.ended(slot);
         }
+    }
+}
+
+impl TableState {
+    /// Evicts a flow for one that is new at `now_ns`; `false` when no flow can be evicted.
+    pub(crate) fn evict_one(&mut self, table: &FlowTable, now_ns: u64) -> bool {
+        let activity = |slot| table.slots.activity(slot);
+        for _ in 0..DEFERRED_AT_MOST {
+            let Some(slot) = self.aging.eviction_candidate(activity) else { break };
+            let idle = now_ns.saturating_sub(table.slots.last_ns(slot)) > table.idle_timeout_ns;
+            let why = if idle { FlowEnd::Idle } else { FlowEnd::Evicted };
+            if table.end(slot, why) {
+                match why {
+                    FlowEnd::Idle => self.counts.expired += 1,
+                    _ => self.counts.evicted += 1,
+                }
+                self.ended(slot);
+                return true;
+            }
+            // The flow has already ended, and the thread that ended it is about to record that.
+            self.aging.defer(slot);
+        }
+        false
     }
 }

@@ -1,14 +1,12 @@
 //! The flow table: the flows, within limits, and their statistics.
 
-use crate::collect::Collector;
-use crate::grace::Reader;
+use crate::grace::{GracePeriod, Reader};
 use crate::index::Index;
 use crate::mask::{FlowMask, WordMask};
 use crate::record::{FlowEnd, FlowRecord};
 use crate::slots::{FREE, FlowSlots, LIVE};
 use crate::sync::{Mutex, lock};
 use crate::table_state::{FlowCounts, TableState};
-use crate::writer::{FlowWriter, RegisteredReader};
 use rxsteer_core::{CpuId, FlowKey};
 use std::collections::TryReserveError;
 use std::sync::Arc;
@@ -94,8 +92,8 @@ pub enum FlowTableError {
 
 /// Per-CPU statistics of flows.
 ///
-/// One [`FlowWriter`] per CPU counts packets. Any thread may read at the same time. One thread collects the final
-/// records of flows that ended, from time to time.
+/// One [`FlowWriter`](crate::FlowWriter) per CPU counts packets. Any thread may read at the same time. One thread
+/// collects the final records of flows that ended, from time to time.
 #[derive(Debug)]
 pub struct FlowTable {
     pub(crate) slots: FlowSlots,
@@ -108,6 +106,24 @@ pub struct FlowTable {
     pub(crate) collector: Mutex<Collector>,
     /// The reader of threads that read the table, one at a time.
     reader: Mutex<Arc<Reader>>,
+}
+
+/// A writer in the table's list of readers.
+#[derive(Debug)]
+pub(crate) struct RegisteredReader {
+    pub(crate) cpu: CpuId,
+    pub(crate) reader: Arc<Reader>,
+}
+
+/// The flows that ended and whose grace period is not over.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    pub(crate) grace: GracePeriod,
+    pub(crate) waiting: Vec<u32>,
+    /// Slots that are to be returned to the table state.
+    pub(crate) freed: Vec<u32>,
+    pub(crate) record: FlowRecord,
+    pub(crate) lines: Vec<u32>,
 }
 
 /// Conversion between the end reason and the state of a slot.
@@ -155,21 +171,6 @@ impl FlowTable {
             collector: Mutex::new(Collector::default()),
             reader: Mutex::new(reader),
         })
-    }
-
-    /// The writer of `cpu`, for one thread. There is at most one at a time.
-    ///
-    /// # Errors
-    /// [`FlowTableError::HasWriter`].
-    pub fn writer(self: &Arc<Self>, cpu: CpuId) -> Result<FlowWriter, FlowTableError> {
-        let mut registered = lock(&self.registered);
-        if registered.iter().any(|registered_reader| registered_reader.cpu == cpu) {
-            return Err(FlowTableError::HasWriter(cpu));
-        }
-        let reader = Arc::new(Reader::new());
-        registered.push(RegisteredReader { cpu, reader: reader.clone() });
-        drop(registered);
-        Ok(FlowWriter::new(self.clone(), cpu, reader))
     }
 
     /// The numbers of flows that are in the table, were created, and were taken out.
@@ -228,6 +229,11 @@ impl FlowTable {
                 f(&record);
             }
         }
+    }
+
+    /// A bound above all slots that were ever used.
+    pub(crate) fn slots_used(&self) -> u32 {
+        lock(&self.state).free_slots.fresh()
     }
 
     /// Runs `read` in a read-side section: flows are not freed meanwhile.

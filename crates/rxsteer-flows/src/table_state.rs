@@ -3,13 +3,8 @@
 
 use crate::aging::Aging;
 use crate::pool::FreeNumbers;
-use crate::record::FlowEnd;
-use crate::table::FlowTable;
 use rxsteer_core::counters::FlowCounter;
 use std::collections::TryReserveError;
-
-/// How many candidates in a row may turn out to have ended already during one eviction.
-const DEFERRED_AT_MOST: u32 = 64;
 
 /// How many flows were created, how they ended, and how many packets were refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,27 +86,6 @@ impl TableState {
         self.ended.push(slot);
         self.places -= 1;
         self.gone += 1;
-    }
-
-    /// Evicts a flow for one that is new at `now_ns`; `false` when no flow can be evicted.
-    pub(crate) fn evict_one(&mut self, table: &FlowTable, now_ns: u64) -> bool {
-        let activity = |slot| table.slots.activity(slot);
-        for _ in 0..DEFERRED_AT_MOST {
-            let Some(slot) = self.aging.eviction_candidate(activity) else { break };
-            let idle = now_ns.saturating_sub(table.slots.last_ns(slot)) > table.idle_timeout_ns;
-            let why = if idle { FlowEnd::Idle } else { FlowEnd::Evicted };
-            if table.end(slot, why) {
-                match why {
-                    FlowEnd::Idle => self.counts.expired += 1,
-                    _ => self.counts.evicted += 1,
-                }
-                self.ended(slot);
-                return true;
-            }
-            // The flow has already ended, and the thread that ended it is about to record that.
-            self.aging.defer(slot);
-        }
-        false
     }
 
     /// The numbers of flows that are in the table, were created, and were taken out.

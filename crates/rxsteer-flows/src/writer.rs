@@ -14,7 +14,7 @@ use crate::index::Hash;
 use crate::record::{FlowEnd, FlowPacket, Sample};
 use crate::slots::{self, LIVE, SlotWriter};
 use crate::sync::{lock, yield_now};
-use crate::table::FlowTable;
+use crate::table::{FlowTable, FlowTableError, RegisteredReader};
 use rxsteer_core::{CpuId, FlowWords};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,6 @@ const LIST: usize = 64;
 const WAIT: Duration = Duration::from_micros(50);
 
 const NO_SLOT: u32 = u32::MAX;
-
-/// A writer in the table's list of readers.
-#[derive(Debug)]
-pub(crate) struct RegisteredReader {
-    pub(crate) cpu: CpuId,
-    pub(crate) reader: Arc<Reader>,
-}
 
 /// Counts packets for one CPU.
 ///
@@ -75,8 +68,25 @@ pub enum WhenFull {
     Refuse,
 }
 
+impl FlowTable {
+    /// The writer of `cpu`, for one thread. There is at most one at a time.
+    ///
+    /// # Errors
+    /// [`FlowTableError::HasWriter`].
+    pub fn writer(self: &Arc<Self>, cpu: CpuId) -> Result<FlowWriter, FlowTableError> {
+        let mut registered = lock(&self.registered);
+        if registered.iter().any(|registered_reader| registered_reader.cpu == cpu) {
+            return Err(FlowTableError::HasWriter(cpu));
+        }
+        let reader = Arc::new(Reader::new());
+        registered.push(RegisteredReader { cpu, reader: reader.clone() });
+        drop(registered);
+        Ok(FlowWriter::new(self.clone(), cpu, reader))
+    }
+}
+
 impl FlowWriter {
-    pub(crate) fn new(table: Arc<FlowTable>, cpu: CpuId, reader: Arc<Reader>) -> Self {
+    fn new(table: Arc<FlowTable>, cpu: CpuId, reader: Arc<Reader>) -> Self {
         FlowWriter {
             table,
             cpu,
