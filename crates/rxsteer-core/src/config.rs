@@ -161,6 +161,19 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
+impl PacketRule {
+    /// Refuses rules that no packet can match by its outer headers, unless the `inner` ones count.
+    ///
+    /// # Errors
+    /// [`ConfigError::NeedsInner`] with the first such rule.
+    pub fn check_headers(rules: &[PacketRule], inner: bool) -> Result<(), ConfigError> {
+        match rules.iter().find(|rule| !inner && rule.needs_inner()) {
+            None => Ok(()),
+            Some(rule) => Err(ConfigError::NeedsInner(rule.clone())),
+        }
+    }
+}
+
 impl SteerConfig {
     /// One map for all RX queues, which belong to one device; every CPU online; tables of default sizes; no flow
     /// limit.

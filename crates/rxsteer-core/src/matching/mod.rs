@@ -24,7 +24,6 @@ pub use tables::{End, Ends, Interfaces, NO_VLAN, Tables, Tunnels};
 pub(crate) use targets::Targets;
 pub use text::RuleError;
 
-use crate::config::ConfigError;
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowKey;
 use alloc::vec::Vec;
@@ -370,17 +369,6 @@ impl PacketRule {
             |term: &Term| matches!(term, Term::Tunnel(TunnelNumber::Teid | TunnelNumber::Vni, _));
         let is_other = |term: &Term| matches!(term, Term::Protocol(protocol) if *protocol != UDP);
         self.terms.iter().any(is_in_udp) && self.terms.iter().any(is_other)
-    }
-
-    /// Refuses rules that no packet can match by its outer headers, unless the `inner` ones count.
-    ///
-    /// # Errors
-    /// [`ConfigError::NeedsInner`] with the first such rule.
-    pub fn check_headers(rules: &[PacketRule], inner: bool) -> Result<(), ConfigError> {
-        match rules.iter().find(|rule| !inner && rule.needs_inner()) {
-            None => Ok(()),
-            Some(rule) => Err(ConfigError::NeedsInner(rule.clone())),
-        }
     }
 
     /// For each rule that can never match, its index and that of an earlier one that matches all its packets.
