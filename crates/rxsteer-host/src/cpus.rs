@@ -2,7 +2,8 @@
 
 use crate::error::HostError;
 use crate::files;
-use crate::link::{self, Link};
+use crate::link::Link;
+use crate::listing::{find, links};
 use crate::root::Root;
 use rxsteer_core::{CpuId, CpuSet};
 use serde::Serialize;
@@ -84,7 +85,7 @@ pub fn possible() -> Option<CpuSet> {
 
 /// The CPUs of the NUMA node of the interface `name`; `None` where it has none, as virtual interfaces.
 pub fn of_node_of(name: &str) -> Option<CpuSet> {
-    of_node(node_of(&link::find(&link::links().ok()?, name).ok()?.clone())?)
+    of_node(node_of(find(&links().ok()?, name).ok()?)?)
 }
 
 /// The NUMA node of the device behind an interface.

@@ -4,43 +4,13 @@ use crate::btf::Btf;
 use crate::capabilities::Capabilities;
 use crate::cpus::Cpus;
 use crate::files;
+use crate::kernel_version::KernelVersion;
 use crate::real_time::RealTime;
 use crate::trial::Trial;
 use flate2::read::GzDecoder;
 use serde::Serialize;
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
-
-/// A kernel's version, as far as features go by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct KernelVersion {
-    /// The 6 of 6.18.
-    pub major: u32,
-    /// The 18 of 6.18.
-    pub minor: u32,
-}
-
-impl KernelVersion {
-    /// `major.minor`.
-    pub const fn new(major: u32, minor: u32) -> KernelVersion {
-        KernelVersion { major, minor }
-    }
-
-    /// Reads what `uname -r` says: `6.18.44-something`.
-    pub fn of_release(release: &str) -> Option<KernelVersion> {
-        let mut parts = release.split('.');
-        let major = parts.next()?.parse().ok()?;
-        let minor: String = parts.next()?.chars().take_while(char::is_ascii_digit).collect();
-        Some(KernelVersion { major, minor: minor.parse().ok()? })
-    }
-}
-
-impl fmt::Display for KernelVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
 
 /// What is known of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -92,12 +62,12 @@ impl Host {
     }
 }
 
-/// The kernel's build configuration, where it is found.
 /// The host's name, as `uname -n` says it.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// The kernel's build configuration, where it is found.
 fn configuration(release: &str) -> Option<String> {
     let packed = || {
         let mut text = String::new();
@@ -114,16 +84,6 @@ fn configuration(release: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_are_read() {
-        let version = |text| KernelVersion::of_release(text).map(|version| version.to_string());
-        assert_eq!(version("6.18.44-amd64").as_deref(), Some("6.18"));
-        assert_eq!(version("5.18-rc3").as_deref(), Some("5.18"));
-        assert_eq!(version("6.9").as_deref(), Some("6.9"));
-        assert_eq!(version("plan9"), None);
-        assert!(KernelVersion::new(6, 2) < KernelVersion::new(6, 15));
-    }
 
     #[test]
     fn this_host_can_be_looked_at() {

@@ -1,9 +1,11 @@
 //! Facts about one interface.
 
+use crate::attached::Attached;
 use crate::cpus;
 use crate::error::HostError;
 use crate::holder::Holder;
-use crate::link::{self, Link, links};
+use crate::link::Link;
+use crate::listing::{find, links};
 use crate::netlink::{ethtool, netdev};
 use crate::queues::{self, SteeredQueue};
 use rxsteer_core::CpuSet;
@@ -40,31 +42,6 @@ pub struct Interface {
     pub ports: Vec<String>,
     /// Those that stand on it: VLANs, macvlans and their like.
     pub above: Vec<Link>,
-}
-
-/// How a program is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttachedMode {
-    /// In the driver.
-    Native,
-    /// Behind the driver, once there is a socket buffer.
-    Generic,
-    /// In the NIC.
-    Offloaded,
-    /// More than one, in different modes.
-    Several,
-}
-
-/// An XDP program that is attached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Attached {
-    /// How.
-    pub mode: AttachedMode,
-    /// The program's id, where there is one program.
-    pub id: Option<u32>,
-    /// Who holds it, where that can be seen.
-    pub holder: Option<Holder>,
 }
 
 /// What a driver's XDP can do.
@@ -166,7 +143,7 @@ impl Interface {
     /// Looks at the interface `name` of this network namespace.
     pub fn look(name: &str) -> Result<Interface, HostError> {
         let links = links()?;
-        let link = link::find(&links, name)?;
+        let link = find(&links, name)?;
         Ok(Self::look_at(link, &links))
     }
 

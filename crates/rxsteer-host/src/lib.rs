@@ -12,6 +12,7 @@
 //! is said in [`change`].
 #![forbid(unsafe_code)]
 
+mod attached;
 mod btf;
 mod capabilities;
 pub mod change;
@@ -24,8 +25,10 @@ mod holder;
 mod host;
 mod interface;
 pub mod judge;
+mod kernel_version;
 pub mod knobs;
 mod link;
+mod listing;
 mod load;
 pub mod mask;
 mod netlink;
@@ -37,27 +40,32 @@ pub mod recommend;
 mod root;
 mod rss;
 mod shown;
+mod spreading;
 pub mod testing;
 mod topology;
 mod trial;
 
+pub use attached::{Attached, AttachedMode};
 pub use btf::{Btf, TRACEPOINTS, Tracepoint};
 pub use capabilities::{Capabilities, Capability};
 pub use error::HostError;
 pub use finding::{Finding, State, can_run};
 pub use holder::Holder;
-pub use host::{Host, KernelVersion, host_name};
-pub use interface::{Attached, AttachedMode, Interface, Master, Offloads, Peer, XdpFeatures};
+pub use host::{Host, host_name};
+pub use interface::{Interface, Master, Offloads, Peer, XdpFeatures};
 pub use judge::{Help, default_policy, help, is_down, may_be_generic, relief, too_few};
+pub use kernel_version::KernelVersion;
 pub use knobs::{Globals, InterfaceKnobs, Interrupt, RxQueue, TxQueue};
-pub use link::{ETHERNET, LOOPBACK, Link, Pattern, links};
+pub use link::{ETHERNET, LOOPBACK, Link, Pattern};
+pub use listing::links;
 pub use load::{CpuLoad, Load, Ticks};
 pub use mask::CpuMask;
 pub use others::{Other, Reach, others};
 pub use queues::{SteeredQueue, steered_by_kernel};
 pub use real_time::RealTime;
 pub use root::{Root, Tree};
-pub use rss::{Channels, Napi, Rss, Spreading};
+pub use rss::{Channels, Napi, Rss};
+pub use spreading::Spreading;
 pub use topology::{CpuPlace, Topology};
 pub use trial::Trial;
 

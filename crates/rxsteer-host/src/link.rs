@@ -1,9 +1,7 @@
-//! Interfaces as the kernel lists them, and finding them by name or pattern.
+//! An interface as the kernel lists it, and patterns of its names.
 
+use crate::attached::Attached;
 use crate::error::HostError;
-use crate::interface::Attached;
-use crate::netlink::route;
-use crate::queues;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -67,23 +65,6 @@ impl Link {
         Some(["/sys/bus", bus, "devices", name].iter().collect())
     }
 
-    /// The RX queues it uses, if sysfs says so.
-    pub fn rx_queues(&self) -> Option<u32> {
-        queues::dir_of(self).map(|dir| queues::received_on(&dir).len() as u32)
-    }
-
-    /// The same by its driver (`ethtool -l`), which answers for this network namespace whatever sysfs shows.
-    pub fn rx_queues_of_driver(&self) -> Option<u32> {
-        let channels = crate::netlink::ethtool::channels(self.index).ok()?;
-        Some(channels.used).filter(|used| *used > 0)
-    }
-
-    /// The TX queues it uses; where sysfs does not say so, those it can have.
-    pub fn tx_queues(&self) -> Option<u32> {
-        let used = queues::dir_of(self).map(|dir| queues::numbered(&dir, "tx-").len() as u32);
-        used.or(self.max_tx_queues)
-    }
-
     /// Whether there is a device behind it, not only software.
     pub fn is_physical(&self) -> bool {
         self.parent.is_some() && self.kind.is_none() && self.hardware_type == ETHERNET
@@ -102,29 +83,6 @@ impl Link {
     pub fn is(&self, kind: &str) -> bool {
         self.kind.as_deref() == Some(kind)
     }
-}
-
-/// Every interface of this network namespace.
-pub fn links() -> Result<Vec<Link>, HostError> {
-    let mut links = route::links().map_err(HostError::Links)?;
-    for link in &mut links {
-        link.driver = driver(link);
-        // cfg80211 links each of its interfaces to the radio, and each radio to its device (net/wireless/core.c).
-        link.is_wifi = link.device().is_some_and(|device| device.join("ieee80211").is_dir());
-    }
-    Ok(links)
-}
-
-fn driver(link: &Link) -> Option<String> {
-    let driver = link.device()?.join("driver").read_link().ok()?;
-    Some(driver.file_name()?.to_string_lossy().into_owned())
-}
-
-/// The interface of that name.
-pub(crate) fn find<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, HostError> {
-    let by_name = links.iter().find(|link| link.name == name);
-    let by_other = || links.iter().find(|link| link.alternative_names.iter().any(|is| is == name));
-    by_name.or_else(by_other).ok_or_else(|| HostError::NoSuchInterface { name: name.to_owned() })
 }
 
 /// A name, or a pattern of names as a shell's: `veth*`, `eth[0-3]`.
@@ -184,22 +142,5 @@ mod tests {
         assert!(!Pattern::new("eth0").unwrap().is_open());
         let error = Pattern::new("eth[").unwrap_err().to_string();
         assert!(error.contains("eth[") && error.contains("veth*"), "{error}");
-    }
-
-    #[test]
-    fn other_names_count_after_the_name() {
-        let mut other = named("a");
-        other.alternative_names = vec!["b".to_owned(), "c".to_owned()];
-        let links = [other, named("b")];
-        assert_eq!(find(&links, "b").unwrap().name, "b");
-        assert_eq!(find(&links, "c").unwrap().name, "a");
-        assert!(matches!(find(&links, "d"), Err(HostError::NoSuchInterface { .. })));
-    }
-
-    #[test]
-    fn loopback_is_always_there() {
-        let links = links().unwrap();
-        let lo = links.iter().find(|link| link.hardware_type == LOOPBACK);
-        assert!(lo.is_some_and(|lo| lo.index != 0 && !lo.is_physical()), "{links:?}");
     }
 }

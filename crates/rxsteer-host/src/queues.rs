@@ -1,7 +1,8 @@
-//! RX queues in sysfs, and which of them the kernel steers itself.
+//! The queues that an interface uses, and RX queues that the kernel steers itself.
 
 use crate::files;
 use crate::link::Link;
+use crate::netlink::ethtool;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,25 @@ pub struct SteeredQueue {
     pub rps_cpus: String,
     /// Entries of its flow table (RFS).
     pub rps_flow_cnt: u64,
+}
+
+impl Link {
+    /// The RX queues it uses, if sysfs says so.
+    pub fn rx_queues(&self) -> Option<u32> {
+        dir_of(self).map(|dir| received_on(&dir).len() as u32)
+    }
+
+    /// The same by its driver (`ethtool -l`), which answers for this network namespace whatever sysfs shows.
+    pub fn rx_queues_of_driver(&self) -> Option<u32> {
+        let channels = ethtool::channels(self.index).ok()?;
+        Some(channels.used).filter(|used| *used > 0)
+    }
+
+    /// The TX queues it uses; where sysfs does not say so, those it can have.
+    pub fn tx_queues(&self) -> Option<u32> {
+        let used = dir_of(self).map(|dir| numbered(&dir, "tx-").len() as u32);
+        used.or(self.max_tx_queues)
+    }
 }
 
 /// The interface's queues in sysfs. A mount of sysfs shows the network namespace it was mounted in, which need not be

@@ -5,7 +5,7 @@
 //! of a second: 50 ms of each 1000 ms, unless debugfs says otherwise (sched(7), kernel/sched/deadline.c).
 
 use crate::files;
-use crate::host::KernelVersion;
+use crate::kernel_version::KernelVersion;
 use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 use std::path::Path;

@@ -1,6 +1,5 @@
-//! What the NIC and its driver do by themselves: RSS, channels, NAPI instances.
+//! What spreads packets in a NIC and its driver: RSS, channels, NAPI instances.
 
-use crate::netlink::{ethtool, netdev};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,26 +45,4 @@ pub struct Napi {
     pub defer_hard_irqs: Option<u32>,
     /// How long GRO may hold packets, in ns.
     pub gro_flush_timeout_ns: Option<u64>,
-}
-
-/// What an interface of this network namespace does by itself; what its driver does not say is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Spreading {
-    /// RSS.
-    pub rss: Option<Rss>,
-    /// Channels.
-    pub channels: Option<Channels>,
-    /// NAPI instances; none before Linux 6.7, and while the interface is down.
-    pub napi: Vec<Napi>,
-}
-
-impl Spreading {
-    /// Looks at the interface of that number.
-    pub fn look(index: u32) -> Spreading {
-        Spreading {
-            rss: ethtool::rss(index).ok().filter(|rss| *rss != Rss::default()),
-            channels: ethtool::channels(index).ok(),
-            napi: netdev::napi(index).unwrap_or_default(),
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! Attaching an XDP program: whether there is one already, in which mode, and how long frames may be.
 
+use crate::attached::{Attached, AttachedMode};
 use crate::finding::Finding;
 use crate::host::Host;
-use crate::interface::{Attached, AttachedMode, Interface, Peer};
+use crate::interface::{Interface, Peer};
 use crate::trial::Trial;
 
 /// Longest packet that fits into a page beside what XDP needs in it (256 bytes in front, `skb_shared_info` behind, an

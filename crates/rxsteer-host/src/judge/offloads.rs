@@ -2,8 +2,9 @@
 
 use super::listed;
 use crate::finding::Finding;
-use crate::host::{Host, KernelVersion};
+use crate::host::Host;
 use crate::interface::{Interface, Offloads, Peer};
+use crate::kernel_version::KernelVersion;
 use crate::link::Link;
 
 /// A CPUMAP's thread merges segments since then.

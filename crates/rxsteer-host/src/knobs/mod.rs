@@ -10,7 +10,8 @@ pub use interrupts::Interrupt;
 
 use crate::cpus::{self, Cpus};
 use crate::error::HostError;
-use crate::link::{self, Link, links};
+use crate::link::Link;
+use crate::listing::{find, links};
 use crate::mask::{self, CpuMask};
 use crate::queues;
 use crate::root::Root;
@@ -139,7 +140,7 @@ impl InterfaceKnobs {
                 .ok_or_else(|| HostError::NoSuchInterface { name: name.to_owned() });
         }
         let links = links()?;
-        Self::of_link(link::find(&links, name)?)
+        Self::of_link(find(&links, name)?)
     }
 
     /// All interfaces.

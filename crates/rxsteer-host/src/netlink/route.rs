@@ -1,7 +1,7 @@
 //! The links of this network namespace, and the numbers it has for others.
 
 use super::{Netlink, Query, attribute, attributes, emitted, text_of, u32_of};
-use crate::interface::{Attached, AttachedMode};
+use crate::attached::{Attached, AttachedMode};
 use crate::link::Link;
 use netlink_packet_core::DefaultNla;
 use netlink_sys::protocols::NETLINK_ROUTE;

@@ -16,7 +16,8 @@ mod journal;
 mod namespaces;
 
 use crate::error::HostError;
-use crate::link::{Link, Pattern, links};
+use crate::link::{Link, Pattern};
+use crate::listing::links;
 use crate::netlink::{ethtool, route};
 use crate::root::Root;
 use journal::Journal;

@@ -4,7 +4,7 @@ use crate::knobs::{Globals, InterfaceKnobs};
 use crate::load::Load;
 use crate::netlink::netdev;
 use crate::root::Root;
-use crate::rss::Spreading;
+use crate::spreading::Spreading;
 use crate::topology::Topology;
 use serde::Serialize;
 use serde::ser::SerializeMap;

@@ -5,7 +5,7 @@ use crate::knobs::{Globals, InterfaceKnobs};
 use crate::load::{CpuLoad, Ticks};
 use crate::root::Root;
 use crate::rss::Channels;
-use crate::rss::Spreading;
+use crate::spreading::Spreading;
 use crate::testing::{MachineSpec, NicSpec};
 use crate::topology::Topology;
 use insta::assert_snapshot;

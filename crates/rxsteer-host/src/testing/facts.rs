@@ -3,8 +3,9 @@
 use crate::btf::{Btf, TRACEPOINTS};
 use crate::capabilities::Capabilities;
 use crate::cpus::Cpus;
-use crate::host::{Host, KernelVersion};
+use crate::host::Host;
 use crate::interface::{Interface, Offloads, XdpFeatures};
+use crate::kernel_version::KernelVersion;
 use crate::link::{ETHERNET, Link};
 use crate::real_time::RealTime;
 use crate::trial::Trial;

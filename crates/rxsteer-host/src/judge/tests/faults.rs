@@ -1,8 +1,9 @@
 //! One fault at a time.
 
 use super::*;
+use crate::attached::{Attached, AttachedMode};
 use crate::holder::Holder;
-use crate::interface::{Attached, AttachedMode, Master};
+use crate::interface::Master;
 use crate::link::LOOPBACK;
 
 /// Facts with one fault, the topic it is reported under, how bad that is, and words that must be in
