@@ -3,8 +3,10 @@
 //! They are those of one core of a current server, at speed 1, and each has its source. Most are *assumed*: round
 //! values of the right magnitude. A scenario that describes a particular machine sets its own costs.
 
-use crate::check::MAX_COST_NS;
 use crate::scenario::{Costs, Scenario};
+
+/// The highest single cost, in nanoseconds of a CPU of speed 1: a second.
+pub const MAX_COST_NS: f64 = 1e9;
 
 /// One key of `[costs]`.
 #[derive(Clone, Copy, Debug)]

@@ -46,7 +46,10 @@ fn fits_and_machines_do_not_see_predicted_rows() {
     assert!(names.len() >= 10, "{names:?}");
     let mut files = [sources("fit"), sources("published/machine")].concat();
     assert!(files.len() >= 8, "{files:?}");
-    files.extend(["measured.rs", "figures.rs", "fitted_rows.rs"].map(|name| source.join(name)));
+    files.extend(
+        ["experiment.rs", "measured.rs", "figures.rs", "fitted_rows.rs"]
+            .map(|name| source.join(name)),
+    );
     for file in files {
         let text = text(&file);
         // A glob import would make them available without a name.

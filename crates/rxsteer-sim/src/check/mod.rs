@@ -8,6 +8,8 @@ mod events;
 mod machine;
 mod traffic;
 
+pub use crate::costs::MAX_COST_NS;
+
 use crate::Scenario;
 
 /// The longest duration of anything: a day, in nanoseconds.
@@ -20,8 +22,6 @@ pub const MAX_NICS: usize = 64;
 pub const MAX_RATE: f64 = 8e11;
 /// The largest number of slots of an RX queue's ring.
 pub const MAX_RING: u32 = 1 << 20;
-/// The highest single cost, in nanoseconds of a CPU of speed 1: a second.
-pub const MAX_COST_NS: f64 = 1e9;
 /// The speed of the slowest and the fastest CPU, as a multiple of the CPU that the costs are given for.
 pub const SPEEDS: std::ops::RangeInclusive<f64> = 1e-6..=1e3;
 /// The largest number of packets of one poll.

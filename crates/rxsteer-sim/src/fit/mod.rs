@@ -13,7 +13,7 @@ mod rps;
 mod simplex;
 mod sparse;
 
-use crate::published::Experiment;
+use crate::published::experiment::Experiment;
 use crate::{RunResult, Scenario};
 use rxsteer_core::ConfigError;
 use serde::{Deserialize, Serialize};

@@ -9,6 +9,7 @@
 //! Invariants: only reports use `predicted_rows`. A report states where the prediction misses, by how much, and
 //! what the model lacks. It lists each constant that no fitted row determines, with its source.
 
+pub(crate) mod experiment;
 pub mod figures;
 pub mod fitted_rows;
 mod hand_off;
@@ -20,11 +21,11 @@ mod rfs;
 mod rps;
 mod sparse;
 
+pub use experiment::Experiment;
 pub use report::{Report, Role, Row, Target};
 
 use crate::fit::{self, FitError};
 use crate::{RunResult, Scenario, engine};
-use std::fmt;
 use std::sync::atomic::AtomicBool;
 
 /// The number of seeds of a report whose runs differ little: its figures are means over the seeds 1 to this
@@ -67,42 +68,6 @@ pub const KNOWN_ERRORS: [KnownError; 3] = [
 #[must_use]
 pub fn known_error(metric: &str) -> Option<&'static KnownError> {
     KNOWN_ERRORS.iter().find(|known| known.metrics.contains(&metric))
-}
-
-/// The published experiments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Experiment {
-    /// Sparse flows on a slow router (sparse-patch).
-    Sparse,
-    /// Receive flow steering: netperf and the RPC test (rfs-commit).
-    Rfs,
-    /// Hand-off of forwarded packets (hand-off-patch).
-    HandOff,
-    /// Receive packet steering on four NICs (rps-slides).
-    Rps,
-}
-
-impl Experiment {
-    /// All experiments.
-    pub const ALL: [Experiment; 4] =
-        [Experiment::Sparse, Experiment::Rfs, Experiment::HandOff, Experiment::Rps];
-
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Experiment::Sparse => "sparse",
-            Experiment::Rfs => "rfs",
-            Experiment::HandOff => "hand-off",
-            Experiment::Rps => "rps",
-        }
-    }
-}
-
-impl fmt::Display for Experiment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
 }
 
 /// Runs an experiment on its fitted machine and on others that the fitted rows allow, which takes a few seconds on one core,
