@@ -2,10 +2,9 @@
 //! tables or order guard.
 
 use crate::cpus::pin;
-use crate::receiving::spend;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Packets of a list, as of one that rxsteer hands over.
 pub(crate) const LIST: usize = 64;
@@ -66,5 +65,16 @@ pub(crate) fn work(cpu: usize, lists: Receiver<Vec<u32>>, each: Duration, done: 
     for list in lists {
         spend(each, list.len() as u64);
         done.fetch_add(list.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Works so long for each of some packets.
+pub(crate) fn spend(work: Duration, packets: u64) {
+    if work.is_zero() {
+        return;
+    }
+    let until = Instant::now() + work * packets as u32;
+    while Instant::now() < until {
+        std::hint::spin_loop();
     }
 }

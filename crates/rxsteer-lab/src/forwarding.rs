@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::busy::BusyProcesses;
+use crate::cpu_use::{CpuUse, Snapshot};
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result, Tried};
-use crate::experiment::{CpuUse, Method, Snapshot};
 use crate::live::{LiveFrames, Traffic};
+use crate::method::Method;
 use crate::namespace::Namespace;
 use crate::order::OrderCheck;
 use crate::testbed::{LinkOptions, Testbed};

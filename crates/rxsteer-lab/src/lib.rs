@@ -44,8 +44,11 @@ mod fixed;
 mod flow_costs;
 #[cfg(feature = "bpf")]
 mod forwarding;
+mod lent;
 #[cfg(feature = "bpf")]
 mod live;
+#[cfg(feature = "bpf")]
+mod method;
 mod namespace;
 #[cfg(feature = "bpf")]
 mod numbers;
@@ -66,6 +69,8 @@ mod requests;
 mod rounds;
 mod rr_load;
 mod skip;
+#[cfg(feature = "bpf")]
+mod sock_flow_entries;
 #[cfg(feature = "bpf")]
 mod socket_load;
 mod steering;

@@ -31,7 +31,7 @@ impl Namespace {
     /// Creates a namespace whose loopback interface is up.
     pub fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        crate::cards::restore();
+        crate::lent::restore();
         sweep();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());

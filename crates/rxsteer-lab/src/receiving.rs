@@ -1,6 +1,6 @@
 //! Two threads that receive the frames of an interface by packet sockets: rxsteer's userspace path beside loops without it.
 
-use crate::channels::{self, Channels, LIST};
+use crate::channels::{self, Channels, LIST, spend};
 use crate::cpus::pin;
 use crate::error::{LabError, Result};
 use crate::live::{LiveFrames, Traffic};
@@ -378,16 +378,5 @@ impl Receiving<'_> {
             look().map(|is_one| is_one.then_some(traffic.clone())).transpose()
         });
         found.ok_or_else(|| LabError::Load { why: "no two flows fall on one thread".to_owned() })?
-    }
-}
-
-/// Works so long for each of some packets.
-pub(crate) fn spend(work: Duration, packets: u64) {
-    if work.is_zero() {
-        return;
-    }
-    let until = Instant::now() + work * packets as u32;
-    while Instant::now() < until {
-        std::hint::spin_loop();
     }
 }

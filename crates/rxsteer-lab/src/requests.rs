@@ -1,7 +1,7 @@
 //! Requests and replies between two hosts under a method: one measurement, for calibration and validation.
 
 use crate::error::Result;
-use crate::experiment::Method;
+use crate::method::Method;
 use crate::rr_load::{RrLoad, request_response};
 use crate::testbed::{LinkOptions, Testbed};
 use std::time::Duration;

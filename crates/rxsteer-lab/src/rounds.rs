@@ -1,8 +1,8 @@
 //! Interleaved rounds: everything is measured once per round, in random order, so that all measurements meet the same state of the
 //! machine.
 
+use crate::cpu_use::Snapshot;
 use crate::error::{LabError, Result};
-use crate::experiment::Snapshot;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;

@@ -7,9 +7,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use crate::cards::{self, Cards, Lent};
+use crate::cards::{self, Cards};
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
+use crate::lent::Lent;
 use crate::namespace::Namespace;
 use crate::process::typed;
 
@@ -110,7 +111,7 @@ impl Testbed {
         for (index, (home, name)) in
             [(&cards.peer, "out0"), (&cards.steered, "in0")].iter().enumerate()
         {
-            let card = Lent::lend(home, &self.namespaces[index], name)?;
+            let card = Lent::lend(home, self.namespaces[index].name(), name)?;
             self.cards.push(card);
             // Its own MAC address is kept: QEMU's vmxnet3 receives nothing under another one.
             let shown = self.namespaces[index].ip(&format!("-o link show {name}"))?;

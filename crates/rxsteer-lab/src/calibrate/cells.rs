@@ -1,10 +1,9 @@
 //! What is measured.
 
-use super::scenario::METHODS;
 use crate::cpus::online_cpus;
 use crate::error::Result;
-use crate::experiment::{METHOD_RULES, Method};
 use crate::forwarding::{End, Forwarding, SENDER};
+use crate::method::{METHOD_RULES, Method};
 use crate::requests::{Answered, Requests};
 use std::time::Duration;
 
@@ -55,6 +54,10 @@ pub(super) enum Cell {
     /// The same under a light load: the median time from request to reply.
     Light(Method),
 }
+
+/// The methods of steering that are calibrated.
+pub const METHODS: [Method; 3] =
+    [Method::KernelRps, Method::Kernel("rps"), Method::Kernel("sparse")];
 
 /// The methods under which requests are measured.
 pub(super) const OF_REQUESTS: [Method; 3] =

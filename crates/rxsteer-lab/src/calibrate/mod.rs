@@ -22,14 +22,15 @@ mod cells;
 mod scenario;
 
 use crate::error::Result;
-use crate::experiment::{Machine, Method};
+use crate::experiment::Machine;
+use crate::method::Method;
 use crate::rounds::{Rounds, interleaved};
 use cells::{Cell, Once};
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
-pub use cells::{CONNECTIONS, INLINE_FLOWS, INLINE_LENGTH, RULES};
-pub use scenario::{CostSet, METHODS, Steered};
+pub use cells::{CONNECTIONS, INLINE_FLOWS, INLINE_LENGTH, METHODS, RULES};
+pub use scenario::{CostSet, Steered};
 pub(crate) use scenario::{requests_set, rules_set};
 
 /// The result of a calibration.

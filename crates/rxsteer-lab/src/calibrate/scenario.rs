@@ -1,15 +1,14 @@
 //! The costs, and the scenario that has them.
 
 use super::Time;
-use super::cells::{Cell, INLINE_FLOWS, INLINE_LENGTH, LONG, MANY, MORE, OF_REQUESTS, RULES};
-use crate::experiment::{Machine, Method};
+use super::cells::{
+    Cell, INLINE_FLOWS, INLINE_LENGTH, LONG, MANY, METHODS, MORE, OF_REQUESTS, RULES,
+};
+use crate::experiment::Machine;
 use crate::forwarding::End;
+use crate::method::Method;
 use rxsteer_sim::costs::{COSTS, default_costs};
 use std::fmt::Write;
-
-/// The methods of steering that are calibrated.
-pub const METHODS: [Method; 3] =
-    [Method::KernelRps, Method::Kernel("rps"), Method::Kernel("sparse")];
 
 /// Packets of a poll.
 const POLL: f64 = 64.0;

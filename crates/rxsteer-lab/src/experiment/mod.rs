@@ -14,23 +14,19 @@ mod figures;
 mod flowstats;
 mod forward;
 mod machine;
-mod method;
 mod order;
 mod published;
 mod rr;
 mod run;
-mod sock_flow_entries;
 mod sparse;
 mod userspace;
 mod verdict;
 mod workers;
 
 pub use crate::cpu_use::CpuUse;
-pub(crate) use crate::cpu_use::Snapshot;
+pub use crate::method::{Applied, Method};
 pub use figures::{Against, Figure};
 pub use machine::Machine;
-pub(crate) use method::METHOD_RULES;
-pub use method::{Applied, Method};
 pub use published::Published;
 pub use run::{Report, Row, Skipped, Verdict, run};
 

@@ -135,7 +135,7 @@ fn change(method: &Method, testbed: &Testbed, number: u32) -> Result<()> {
     match method {
         Method::KernelRps | Method::KernelRfs => {
             let cpus = [vec![last], vec![0], (0..=last).collect()];
-            super::method::set_rps_cpus(testbed.receiver(), "in0", &cpus[turn])
+            crate::method::set_rps_cpus(testbed.receiver(), "in0", &cpus[turn])
         }
         Method::Kernel(_) => {
             let cpus = [format!("{last}-{last}"), "0-0".to_owned(), format!("0-{last}")];

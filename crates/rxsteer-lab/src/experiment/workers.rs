@@ -5,11 +5,10 @@
 //! steering and hand-over allow, and needs no root.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
-use crate::channels::{self, Channels};
+use crate::channels::{self, Channels, spend};
 use crate::cpu_use::Snapshot;
 use crate::cpus::{online_cpus, pin};
 use crate::error::{LabError, Result};
-use crate::receiving::spend;
 use rxsteer_core::{CpuId, CpuSet, Policy, Slots};
 use rxsteer_user::source::memory::MemorySource;
 use rxsteer_user::source::synthetic::SyntheticSource;

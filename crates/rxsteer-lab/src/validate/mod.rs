@@ -19,8 +19,9 @@ mod simulated;
 
 use crate::calibrate::requests_set;
 use crate::error::{LabError, Result};
-use crate::experiment::{Figure, Machine, Method};
+use crate::experiment::{Figure, Machine};
 use crate::forwarding::{End, Forwarding};
+use crate::method::Method;
 use crate::requests::Requests;
 use crate::rounds::{Rounds, interleaved};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! What is predicted: loads and methods that a calibration does not measure.
 
 use crate::calibrate::{CONNECTIONS, INLINE_FLOWS, INLINE_LENGTH, METHODS};
-use crate::experiment::Method;
+use crate::method::Method;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Methods of steering: how each is set up in a testbed, and undone.
 
-use super::sock_flow_entries::{self, SockFlowEntries};
 use crate::error::Result;
 use crate::namespace::Namespace;
+use crate::sock_flow_entries::{self, SockFlowEntries};
 use crate::steering::Steering;
 use crate::testbed::Testbed;
 use crate::{cpus::online_cpus, error::LabError};
@@ -191,7 +191,7 @@ fn rps(namespace: &Namespace, interfaces: &[&str], cpus: &[usize], flows: u32) -
 }
 
 /// Sets the CPUs of the kernel's RPS on all RX queues of an interface.
-pub(super) fn set_rps_cpus(namespace: &Namespace, name: &str, cpus: &[usize]) -> Result<()> {
+pub(crate) fn set_rps_cpus(namespace: &Namespace, name: &str, cpus: &[usize]) -> Result<()> {
     let width = cpus.iter().max().map_or(1, |cpu| cpu + 1);
     let mask = rxsteer_host::mask::hex(cpus.iter().copied(), width);
     on_rx_queues(namespace, name, "rps_cpus", &mask)

@@ -12,10 +12,10 @@ const RECORD: &str = "/run/rxsteer-lab.rps_sock_flow_entries";
 
 /// The setting, restored when this is dropped.
 #[derive(Debug)]
-pub(super) struct SockFlowEntries(());
+pub(crate) struct SockFlowEntries(());
 
 impl SockFlowEntries {
-    pub(super) fn set(entries: u32) -> Result<SockFlowEntries> {
+    pub(crate) fn set(entries: u32) -> Result<SockFlowEntries> {
         restore();
         let old = fs::read_to_string(SETTING).tried(|| format!("read {SETTING}"))?;
         let record = format!("{} {}", std::process::id(), old.trim());
@@ -33,7 +33,7 @@ impl Drop for SockFlowEntries {
 }
 
 /// Restores the value of a record: that of this process, or of one that no longer exists.
-pub(super) fn restore() {
+pub(crate) fn restore() {
     let Ok(record) = fs::read_to_string(RECORD) else { return };
     let Some((process, old)) = record.split_once(' ') else { return };
     let is_ours = process == std::process::id().to_string();
