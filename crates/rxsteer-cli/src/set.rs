@@ -2,17 +2,54 @@
 
 use crate::advice::{steering_without_effect, with_rules};
 use crate::change_spec::ChangeSettings;
-use crate::run::args::{LiveSettings, SetArgs};
+use crate::run::args::LiveSettings;
 use crate::settable::AnySettings;
 use crate::steer_args::note_covered;
 use crate::{Outcome, output};
-use rxsteer_settings::Steering;
+use clap::builder::StringValueParser;
+use clap::{Args, ValueHint};
+use rxsteer_settings::{Steering, assignments, words};
 use rxsteer_status::client;
 use rxsteer_status::protocol::{Answer, Request};
 use rxsteer_status::{Command, RuleShown, SettingsShown};
 use rxsteer_user::core::{PacketRule, Policy};
 use rxsteer_user::shown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Change settings of a running rxsteer run or live, in order
+///
+/// There is no gap and no reordering. All given settings change at once; if one of them is wrong, none does. If both run,
+/// rxsteer run is meant; --socket names another one.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    rxsteer set policy=rps\n  \
+    rxsteer set eth0 policy=sparse:loops=2 cpus=0-3\n  \
+    rxsteer set --socket /run/rxsteer/4711.sock queue-size=512 flow-limit=on\n  \
+    rxsteer set rps-map=eth0:0=0-3 rps-map=eth0:1=4-7\n  \
+    rxsteer set 'rule=tcp dst-port 22 -> local' 'rule=udp -> 2-3'\n  \
+    rxsteer set shadow=off threads=fifo:1\n  \
+    rxsteer set eth1 policy=sparse max-backlog=500     eth1 of rxsteer live\n\n\
+    Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (again and again; those given \
+    replace all there were) or rps-map=none, rule=MATCH->ACTION (likewise) or rule=none, else=hash|local, rfs-cpus=LIST|all, \
+    flow-limit=on|off|BUCKETS; in rxsteer run also queue-size=FRAMES, threads=fifo:N|nice:N|other, shadow=on|off; in \
+    rxsteer live also max-backlog=PACKETS (up to its value at the start), flow-cnt=COUNT, sock-flow-entries=COUNT. There, CPUs \
+    need a worker (live --standby).\n\n\
+    Exit status: 0 changed; 1 the change is still pending; 2 refused, or (rxsteer run) withdrawn because it took longer than \
+    five seconds: nothing has changed.")]
+pub(crate) struct SetArgs {
+    /// Settings; if several instances run, first an interface of the one that is meant
+    #[arg(value_name = "IFACE|SETTING=VALUE", required = true,
+          value_parser = words(assignments::<AnySettings>(), StringValueParser::new()))]
+    pub(crate) what: Vec<String>,
+
+    /// The instance that listens at this unix socket
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Print one JSON object with the settings that hold now
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// The command.
 pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {

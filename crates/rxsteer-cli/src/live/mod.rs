@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod filter;
 mod open;
+mod opened;
 mod watch;
 #[cfg(feature = "xdp")]
 mod xdp;
@@ -20,7 +21,8 @@ use crate::replay::report_after;
 use crate::userspace::{About, Attending, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
-use open::{Named, Opened, Way, open};
+use open::{Way, open};
+use opened::{Named, Opened, Outgoing};
 use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::userspace::Watched;
 use rxsteer_status::{Command, EventKind, Happened};
@@ -301,10 +303,7 @@ fn shown_interface(interface: &Interface) -> Value {
 }
 
 /// The handlers that send packets on, one for each CPU; none where nothing is sent.
-fn handlers(
-    outgoing: Option<open::Outgoing>,
-    cpus: usize,
-) -> anyhow::Result<Vec<Box<dyn Handler>>> {
+fn handlers(outgoing: Option<Outgoing>, cpus: usize) -> anyhow::Result<Vec<Box<dyn Handler>>> {
     let Some(mut outgoing) = outgoing else { return Ok(Vec::new()) };
     (0..cpus).map(|_| outgoing()).collect()
 }

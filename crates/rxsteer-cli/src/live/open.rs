@@ -2,6 +2,7 @@
 
 use super::args::{Io, LiveArgs};
 use super::filter;
+use super::opened::{Named, Opened, Outgoing};
 use crate::{check, output};
 use anyhow::{Context, bail, ensure};
 use rxsteer_host::Link;
@@ -9,8 +10,7 @@ use rxsteer_user::core::MAX_RX_QUEUES;
 use rxsteer_user::forward::{Bridge, Forwarder, PacketPort};
 use rxsteer_user::source::Source;
 use rxsteer_user::source::packet::{PacketOptions, PacketSource};
-use rxsteer_user::{Handler, PipelineConfig, printable};
-use std::ops::Range;
+use rxsteer_user::{PipelineConfig, printable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -56,14 +56,6 @@ impl Way {
             Way::Xdp => "xdp",
         }
     }
-}
-
-/// An interface that is to be received from.
-#[derive(Clone, Debug)]
-pub(super) struct Named {
-    pub(super) name: String,
-    /// Its RX queues, as the pipeline numbers them.
-    pub(super) rx_queues: Range<u16>,
 }
 
 /// The interfaces of the arguments, with the RX queues that they are received by: by packet sockets at most one for each of
@@ -119,23 +111,6 @@ fn rx_queues_of(_: &str) -> anyhow::Result<u32> {
         "AF_XDP sockets are not built into this rxsteer (cargo feature xdp, which takes clang and libelf); use --io \
          packet, without --bridge"
     )
-}
-
-/// What makes the handler that sends packets on, for one CPU.
-pub(super) type Outgoing = Box<dyn FnMut() -> anyhow::Result<Box<dyn Handler>>>;
-
-/// Sources, and what is shown of them.
-pub(super) struct Opened {
-    /// One for each RX queue.
-    pub(super) sources: Vec<Box<dyn Source>>,
-    /// Of each interface what its frames begin with.
-    pub(super) links: Vec<&'static str>,
-    /// Of each interface how its packets come, for people.
-    pub(super) modes: Vec<String>,
-    /// Where packets are to be sent on.
-    pub(super) outgoing: Option<Outgoing>,
-    /// What is undone when this is dropped: promiscuous mode.
-    pub(super) _kept: Vec<Box<dyn Send>>,
 }
 
 /// Opens sources on `interfaces` that end when `end` is set.

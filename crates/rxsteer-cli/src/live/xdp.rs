@@ -1,7 +1,7 @@
 //! `--io xdp`: AF_XDP sockets on all RX queues of the interfaces, and `--bridge`.
 
 use super::args::LiveArgs;
-use super::open::{Named, Opened, Outgoing};
+use super::opened::{Named, Opened, Outgoing};
 use crate::output;
 use anyhow::{Context, ensure};
 use rxsteer_host::{ETHERNET, Interface, Link, Peer};

@@ -2,38 +2,17 @@
 
 use super::datapath::{Counted, DatapathView};
 use super::flows;
-use super::instance::Shown;
+use super::former::add_rx;
+use super::snapshot::Shown;
 use rxsteer_status::{
     BalanceShown, BucketsShown, Command, Counts, CpuStatus, Delay, FlowStatisticsShown,
     InterfaceStatus, MoveShown, RuleShown, RxShown, SettingsShown, Status, ThreadShown,
 };
-use rxsteer_user::core::CpuId;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
-use rxsteer_xdp::{Buckets, Latest, RxCounts};
+use rxsteer_xdp::{Buckets, Latest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-
-/// The counts of interfaces that are no longer attached. The datapath keeps them only until another interface gets the
-/// number.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Former {
-    cpus: BTreeMap<u16, Counts>,
-    redirect_errors: u64,
-}
-
-impl Former {
-    /// Adds the counts of an interface; returns their sum.
-    pub(crate) fn keep(&mut self, received: &[(CpuId, RxCounts)]) -> RxShown {
-        let mut sum = RxShown::default();
-        for (cpu, row) in received {
-            self.redirect_errors += row.get(LiveCounter::RedirectErrors);
-            add_rx(self.cpus.entry(cpu.get()).or_default(), |counter| row.get(counter));
-            sum.add(|counter| row.get(counter));
-        }
-        sum
-    }
-}
 
 /// What an instance shows, with the counts of the datapath for the same interfaces.
 fn consistent<D: Copy + PartialEq>(
@@ -200,11 +179,6 @@ fn balance(buckets: &Buckets) -> BalanceShown {
 fn redirect_errors<D: Copy>(counted: &Counted<D>, is_meant: impl Fn(D) -> bool) -> u64 {
     let rows = counted.received.iter().filter(|(_, device, _)| is_meant(*device));
     rows.map(|(_, _, row)| row.get(LiveCounter::RedirectErrors)).sum()
-}
-
-fn add_rx(sum: &mut Counts, count: impl Fn(LiveCounter) -> u64) {
-    sum.drops.flow_limit += count(LiveCounter::FlowLimitDrops);
-    sum.rx.add(count);
 }
 
 fn add(sum: &mut Counts, counts: &Counts) {

@@ -1,7 +1,7 @@
 //! Live flows: the largest ones, and where a flow is and why.
 
 use super::datapath::DatapathView;
-use super::instance::Shown;
+use super::snapshot::Shown;
 use crate::explain::flow::shown;
 use crate::explain::show::{desired_state, matched_rule, reason_json, rule_policy, why};
 use rxsteer_status::{

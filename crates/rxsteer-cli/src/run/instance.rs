@@ -6,18 +6,16 @@
 
 use super::args::LiveSettings;
 use super::args::RfsNamespaces;
-use super::change::HostCpus;
-use super::count::Former;
+use super::change::{HostCpus, changes};
 use super::datapath::Datapath;
+use super::former::Former;
 use super::queue_names;
-use super::reload::changes;
 use super::rounds::Rounds;
+use super::snapshot::{InterfaceShown, Shown};
 use super::steered::Steered;
 use rxsteer_host::{Host, Link, Pattern};
 use rxsteer_status::protocol::{Answer, Changed};
-use rxsteer_status::{
-    Event, EventKind, EventLog, Happened, RuleShown, RxShown, SettingsShown, State,
-};
+use rxsteer_status::{EventKind, EventLog, Happened, RuleShown, SettingsShown};
 use rxsteer_user::core::matching::PacketRule;
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use rxsteer_user::packet::TunnelKinds;
@@ -48,44 +46,6 @@ pub(crate) struct Fixed {
     pub(crate) look: fn() -> Host,
     /// The RX queues that an interface uses.
     pub(crate) rx_queues: fn(&Link) -> u16,
-}
-
-/// The state that an instance shows to the thread that answers clients.
-#[derive(Debug)]
-pub(crate) struct Shown<D> {
-    pub(crate) socket: PathBuf,
-    pub(crate) network_namespace: Option<u64>,
-    pub(crate) begun: Instant,
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) program_id: u32,
-    pub(crate) settings: Settings,
-    pub(crate) settings_shown: SettingsShown,
-    pub(crate) changing: bool,
-    pub(crate) guarded: bool,
-    pub(crate) threads_problem: Option<String>,
-    pub(crate) interfaces: Vec<InterfaceShown<D>>,
-    pub(crate) former: Arc<Former>,
-    /// How often interfaces were attached or detached. If the number has not changed after a read of the datapath, the
-    /// read matches `interfaces`.
-    pub(crate) attachments: u64,
-    pub(crate) rounds: Arc<Rounds>,
-    /// The last events.
-    pub(crate) events: Arc<[Event]>,
-}
-
-/// The state of an interface, as it is shown.
-#[derive(Debug)]
-pub(crate) struct InterfaceShown<D> {
-    pub(crate) name: String,
-    pub(crate) index: u32,
-    pub(crate) state: State,
-    pub(crate) why: Option<String>,
-    pub(crate) tables: u16,
-    pub(crate) device: Option<D>,
-    /// When it was attached, if it still is.
-    pub(crate) since: Option<Instant>,
-    /// The counts of an interface that is no longer attached.
-    pub(crate) counts: Arc<RxShown>,
 }
 
 /// A running instance.

@@ -33,6 +33,8 @@ pub(crate) mod file_check;
 #[cfg(feature = "xdp")]
 mod flows;
 #[cfg(feature = "xdp")]
+mod former;
+#[cfg(feature = "xdp")]
 mod instance;
 #[cfg(feature = "xdp")]
 mod interfaces;
@@ -54,9 +56,12 @@ mod rounds;
 pub(crate) mod show;
 pub(crate) mod show_flow;
 mod show_rates;
+mod show_tables;
 #[cfg(all(test, feature = "xdp"))]
 mod show_tests;
 mod show_userspace;
+#[cfg(feature = "xdp")]
+mod snapshot;
 #[cfg(feature = "xdp")]
 mod steered;
 #[cfg(feature = "xdp")]

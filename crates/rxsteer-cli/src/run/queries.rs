@@ -12,8 +12,8 @@
 use super::count;
 use super::datapath::{Datapath, DatapathView};
 use super::flows;
-use super::instance::Shown;
 use super::records::Recorded;
+use super::snapshot::Shown;
 use crate::explain::flow::FlowArg;
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -2,7 +2,7 @@
 //! again.
 
 use super::args::{FixedSettings, LiveSettings, RunArgs};
-use super::change::HostCpus;
+use super::change::{HostCpus, changes};
 use super::datapath::Datapath;
 use super::instance::Instance;
 use crate::output::error_text;
@@ -129,34 +129,6 @@ impl<P: Datapath> Instance<P> {
         };
         Happened::new(kind, text).with("file", file)
     }
-}
-
-/// What differs between two settings, as "policy=rps (was rfs)".
-pub(super) fn changes(before: &Settings, after: &Settings) -> Vec<String> {
-    let (before, after) = (listed(before), listed(after));
-    let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
-    changed.map(|((key, before), (_, after))| format!("{key}={after} (was {before})")).collect()
-}
-
-/// Settings by their names in `rxsteer set`.
-fn listed(settings: &Settings) -> [(&'static str, String); 10] {
-    let maps = settings.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}"));
-    let maps: Vec<String> = maps.collect();
-    let rules: Vec<String> = settings.packet_rules.iter().map(ToString::to_string).collect();
-    let rfs_cpus = settings.rfs_cpus.as_ref();
-    let flow_limit = settings.flow_limit.map(|buckets| buckets.to_string());
-    [
-        ("policy", settings.policy.to_string()),
-        ("cpus", settings.cpus.to_string()),
-        ("rps-map", if maps.is_empty() { "none".to_owned() } else { maps.join(" ") }),
-        ("rule", if rules.is_empty() { "none".to_owned() } else { rules.join("; ") }),
-        ("else", settings.fallback.to_string()),
-        ("rfs-cpus", rfs_cpus.map_or("all".to_owned(), ToString::to_string)),
-        ("queue-size", settings.queue_size.to_string()),
-        ("flow-limit", flow_limit.unwrap_or("off".to_owned())),
-        ("threads", settings.threads.to_string()),
-        ("shadow", if settings.shadow { "on" } else { "off" }.to_owned()),
-    ]
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Where a flow is, and why, as text: the answer of `explain --live`.
 
-use super::show::flows;
+use super::show_tables::flows;
 use crate::output::lines::field;
 use rxsteer_status::{Command, DecisionShown, FlowWhere};
 

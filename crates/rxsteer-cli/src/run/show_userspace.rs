@@ -1,7 +1,7 @@
 //! The state of `rxsteer live` and `rxsteer replay`, as text: what has a meaning in user space.
 
-use super::show::{cpus, flows};
 use super::show_rates;
+use super::show_tables::{cpus, flows};
 use crate::output::lines::{field, fitted};
 use crate::output::table::new;
 use rxsteer_status::figures::grouped;
