@@ -4,6 +4,9 @@
 //! *Smoothing*: an interval counts a quarter, and what came before three quarters, so that chance averages out. A count
 //! that differs by more than chance, and a cost that differs by a quarter, count alone, at once. Then what chance
 //! explains of the differences of buckets is taken out.
+//!
+//! *Held flows*: a bucket that moved may still load its former CPU, since the order guard holds the flows that always have
+//! packets under way there. Packets that are missing on a bucket's CPU show it.
 
 use crate::balance::{Balance, Counted};
 use crate::cpu::CpuId;
@@ -78,8 +81,26 @@ pub struct Balancer {
     /// By CPU id, its time for packets, their number, and its other time, in the same way; the last ones alone where the
     /// cost of a packet differs by more than [`NEW_COST`].
     times: Vec<[f64; 3]>,
+    /// Buckets that moved, and whose packets may not have followed yet.
+    moved: Vec<Moved>,
     is_first: bool,
 }
+
+/// A bucket that moved.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    bucket: usize,
+    /// The CPU where its packets were.
+    from: CpuId,
+    /// The share of its packets that still goes there.
+    held: f64,
+}
+
+/// A CPU that is busy for a larger share of the interval may complete less than it gets.
+const FULL: f64 = 0.95;
+
+/// A bucket that moved counts as having followed when a smaller share of its packets than this is missing.
+const LEAST_HELD: f64 = 0.1;
 
 /// The weight of the last interval among all.
 const WEIGHT: f64 = 0.25;
@@ -101,6 +122,7 @@ impl Balancer {
             counted: counted.packets.clone(),
             packets: vec![0.0; counted.packets.len()],
             times: Vec::new(),
+            moved: Vec::new(),
             is_first: true,
         }
     }
@@ -118,6 +140,7 @@ impl Balancer {
             return Vec::new();
         }
         let weight = if self.is_first { 1.0 } else { WEIGHT };
+        let held = self.held(table, cpus, counted, elapsed_ns);
         for (bucket, now) in counted.packets.iter().enumerate() {
             let packets = f64::from(now.wrapping_sub(self.counted[bucket]));
             let smooth = &mut self.packets[bucket];
@@ -130,7 +153,7 @@ impl Balancer {
         // The variance of a weighted mean of counts.
         self.limits.chance *= (1.0 - weight) * (1.0 - weight);
         self.limits.chance += weight * weight;
-        let costs = self.costs(cpus, weight);
+        let mut costs = self.costs(cpus, weight);
         self.is_first = false;
         let smooth = shrunk(&self.packets[..self.buckets], self.limits.chance);
         let mut buckets = Vec::with_capacity(table.len());
@@ -145,13 +168,24 @@ impl Balancer {
             packets.push(if at.is_some() { smooth[bucket] } else { 0.0 });
             buckets.push(at.unwrap_or(0) as u16);
         }
-        let loads = Loads { table: &buckets, packets: &packets, cpus: &costs };
+        for (cost, held) in costs.iter_mut().zip(held) {
+            cost.held = held * cost.cost;
+        }
         let is_measured = cpus.iter().any(|load| load.ours_ns > 0);
+        let capacity = if is_measured { elapsed_ns as f64 } else { f64::INFINITY };
+        let loads = Loads { table: &buckets, packets: &packets, cpus: &costs, capacity };
         if is_measured && busiest(&loads) < LEAST_BUSY * elapsed_ns as f64 {
             return Vec::new();
         }
         let percent = |share: f64| (share * 100.0 + 0.5) as u32;
         let shifts = rebalance(&loads, &self.limits);
+        for shift in &shifts {
+            let before = self.moved.iter().position(|moved| moved.bucket == shift.bucket);
+            let before = before.map(|at| self.moved.swap_remove(at));
+            let from = before.filter(|moved| moved.held > 0.5).map(|moved| moved.from);
+            let from = from.unwrap_or(cpus[shift.from].cpu);
+            self.moved.push(Moved { bucket: shift.bucket, from, held: 0.0 });
+        }
         shifts
             .into_iter()
             .map(|shift| Move {
@@ -163,6 +197,64 @@ impl Balancer {
                 large: counted.large[shift.bucket],
             })
             .collect()
+    }
+
+    /// By CPU, the packets that came there although their buckets belong to others: the order guard holds their flows.
+    ///
+    /// They are missing on the CPUs of buckets that moved. A bucket's former CPU is where they are, unless that CPU is idle
+    /// now and then: there the guard holds nothing for long. Where time is not measured, completed packets are not known
+    /// either, and nothing counts as held.
+    fn held(
+        &mut self,
+        table: &[CpuId],
+        cpus: &[CpuLoad],
+        counted: &Counted,
+        elapsed_ns: u64,
+    ) -> Vec<f64> {
+        let mut held = vec![0.0; cpus.len()];
+        let position = |cpu: CpuId| cpus.iter().position(|load| load.cpu == cpu);
+        let is_full =
+            |load: &CpuLoad| (load.ours_ns + load.other_ns) as f64 > FULL * elapsed_ns as f64;
+        self.moved.retain(|moved| {
+            let from = position(moved.from);
+            table[moved.bucket] != moved.from && from.is_some_and(|from| is_full(&cpus[from]))
+        });
+        if self.moved.is_empty() || cpus.iter().all(|load| load.ours_ns == 0) {
+            return held;
+        }
+        let sent = |at: usize| f64::from(counted.packets[at].wrapping_sub(self.counted[at]));
+        // By CPU, how many more packets its buckets got than it completed.
+        let of_buckets = |load: &CpuLoad| {
+            let here = (0..table.len()).filter(|bucket| table[*bucket] == load.cpu);
+            here.map(sent).sum::<f64>() + sent(self.buckets + load.cpu.index())
+        };
+        let missing: Vec<f64> =
+            cpus.iter().map(|load| of_buckets(load) - load.packets as f64).collect();
+        for (load, missing) in cpus.iter().zip(&missing) {
+            let mut moved: Vec<&mut Moved> =
+                self.moved.iter_mut().filter(|moved| table[moved.bucket] == load.cpu).collect();
+            // On a full CPU packets are missing because they are queued there.
+            if !is_full(load) {
+                let is_chance = missing * missing <= 16.0 * (missing + load.packets as f64);
+                let all: f64 = moved.iter().map(|moved| sent(moved.bucket)).sum();
+                let share = if is_chance { 0.0 } else { (missing / all.max(1.0)).clamp(0.0, 1.0) };
+                moved.iter_mut().for_each(|moved| moved.held = share);
+            }
+            for moved in moved {
+                if let Some(from) = position(moved.from) {
+                    held[from] += moved.held * sent(moved.bucket);
+                }
+            }
+        }
+        let may_be_held = |moved: &Moved| {
+            moved.held > LEAST_HELD
+                || position(table[moved.bucket]).is_some_and(|to| is_full(&cpus[to]))
+        };
+        self.moved.retain(may_be_held);
+        for (held, missing) in held.iter_mut().zip(missing).filter(|(held, _)| **held > 0.0) {
+            *held = held.max(-missing);
+        }
+        held
     }
 
     /// What a packet costs on each CPU, and what each CPU does besides.
@@ -191,7 +283,7 @@ impl Balancer {
             let is_known = packets >= ENOUGH_PACKETS && ns > 0.0;
             let cost = if is_known { ns / packets } else { mean };
             let elsewhere = self.packets.get(self.buckets + load.cpu.index()).copied();
-            CpuCost { cost, other: other + cost * elsewhere.unwrap_or(0.0) }
+            CpuCost { cost, other: other + cost * elsewhere.unwrap_or(0.0), held: 0.0 }
         };
         cpus.iter().map(cost).collect()
     }

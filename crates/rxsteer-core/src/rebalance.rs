@@ -18,6 +18,8 @@
 //!    suffices alone, or else the largest one that the receiver has room for. A CPU whose large bucket alone fills its
 //!    share keeps no others: its small buckets leave it. The order guard moves small flows within milliseconds, but
 //!    a flow that always has packets under way only when its queue runs empty; this is why small ones leave first.
+//!    Where such a flow is *held* on a CPU that has no idle time, that CPU's large buckets stay, and small ones leave it
+//!    until its queue can run empty, to any CPU that has time for them.
 //! 3. Step 1 is kept only if steps 1 and 2 together give lower loads than step 2 alone, compared from the busiest CPU
 //!    on. So no call raises the maximum, and calls come to rest.
 //!
@@ -41,6 +43,8 @@ pub struct CpuCost {
     pub cost: f64,
     /// What the CPU has to do beside the packets of its buckets, in the same unit.
     pub other: f64,
+    /// What still comes here although its buckets belong to other CPUs, in the same unit: flows that the order guard holds.
+    pub held: f64,
 }
 
 /// The loads of one interval.
@@ -52,6 +56,8 @@ pub struct Loads<'a> {
     pub packets: &'a [f64],
     /// The CPUs.
     pub cpus: &'a [CpuCost],
+    /// The load with which a CPU has no time left; infinite where time is not measured.
+    pub capacity: f64,
 }
 
 /// The limits of a call.
@@ -182,8 +188,19 @@ impl<'a> State<'a> {
     }
 
     fn load(&self, cpu: usize) -> f64 {
-        let CpuCost { cost, other } = self.loads.cpus[cpu];
+        let CpuCost { cost, other, .. } = self.loads.cpus[cpu];
         other + cost * self.packets[cpu]
+    }
+
+    /// Whether flows are held on a CPU that may not find the time to let them go.
+    fn is_stuck(&self, cpu: usize) -> bool {
+        let held = self.loads.cpus[cpu].held;
+        held > 0.0 && self.load(cpu) + held > self.enough()
+    }
+
+    /// The load with which a CPU's queue runs empty now and then.
+    fn enough(&self) -> f64 {
+        self.loads.capacity * (1.0 - self.limits.threshold)
     }
 
     /// What a CPU should have: the level, or its large buckets and other work where these are more.
@@ -258,7 +275,9 @@ impl<'a> State<'a> {
         while self.shifts.len() < most {
             let over = self.level * (1.0 + self.limits.threshold);
             let lifted = self.cpus().filter(|cpu| {
-                self.base[*cpu] > over && self.buckets_of(*cpu, true).next().is_some()
+                self.base[*cpu] > over
+                    && !self.is_stuck(*cpu)
+                    && self.buckets_of(*cpu, true).next().is_some()
             });
             let Some(from) = self.least(lifted, |cpu| -self.base[cpu]) else { break };
             let packets = |bucket: &usize| self.loads.packets[*bucket];
@@ -267,7 +286,8 @@ impl<'a> State<'a> {
             let Some(bucket) = smallest else { break };
             let packets = packets(&bucket);
             let after = |cpu: usize| self.base[cpu] + packets * self.loads.cpus[cpu].cost;
-            let others = self.cpus().filter(|cpu| *cpu != from);
+            let others =
+                self.cpus().filter(|cpu| *cpu != from && self.loads.cpus[*cpu].held == 0.0);
             let Some(to) = self.least(others, after) else { break };
             if after(to) >= self.base[from] - self.margin() {
                 break;
@@ -280,6 +300,9 @@ impl<'a> State<'a> {
 
     /// Whether the CPU is above its goal by the threshold, and by more than chance.
     fn is_over(&self, cpu: usize) -> bool {
+        if self.is_stuck(cpu) {
+            return true;
+        }
         let (load, goal) = (self.load(cpu), self.goal(cpu));
         let excess = (load - goal) / self.loads.cpus[cpu].cost;
         let chance = 9.0 * self.packets[cpu] * self.limits.chance;
@@ -295,10 +318,9 @@ impl<'a> State<'a> {
         }
         let mut is_done = vec![false; self.loads.cpus.len()];
         while self.shifts.len() < self.limits.moves {
-            let over = self
-                .cpus()
-                .filter(|cpu| !is_done[*cpu] && self.load(*cpu) > self.goal(*cpu) + self.margin());
-            let Some(from) = self.least(over, |cpu| self.goal(cpu) - self.load(cpu)) else { break };
+            let over =
+                self.cpus().filter(|cpu| !is_done[*cpu] && self.excess(*cpu) > self.margin());
+            let Some(from) = self.least(over, |cpu| -self.excess(cpu)) else { break };
             match self.best(from) {
                 Some((bucket, to)) => self.shift(bucket, to),
                 None => is_done[from] = true,
@@ -306,15 +328,27 @@ impl<'a> State<'a> {
         }
     }
 
+    /// How far the CPU is above its goal, or above what lets held flows go.
+    fn excess(&self, cpu: usize) -> f64 {
+        let load = self.load(cpu);
+        match self.is_stuck(cpu) {
+            true => load + self.loads.cpus[cpu].held - self.enough() + self.margin(),
+            false => load - self.goal(cpu),
+        }
+    }
+
     /// The best small bucket to leave `from`, and where it goes.
     fn best(&self, from: usize) -> Option<(usize, usize)> {
         let cpus = self.loads.cpus;
         let mean = self.loads.packets.iter().sum::<f64>() / self.table.len() as f64;
-        let others = self.cpus().filter(|cpu| *cpu != from);
+        let others = self.cpus().filter(|cpu| *cpu != from && self.loads.cpus[*cpu].held == 0.0);
         let to = self.least(others, |cpu| self.load(cpu) + mean * cpus[cpu].cost)?;
-        let (load, receiver) = (self.load(from), self.load(to));
-        let excess = load - self.goal(from);
-        let room = self.level + self.margin() - receiver;
+        let receiver = self.load(to);
+        let excess = self.excess(from);
+        let (load, room) = match self.is_stuck(from) {
+            true => (self.load(from) + self.loads.cpus[from].held, self.enough() - receiver),
+            false => (self.load(from), self.level + self.margin() - receiver),
+        };
         // Larger is better, in this order: the receiver has room; the bucket suffices; then its size.
         let mut best: Option<(bool, bool, f64, usize)> = None;
         for bucket in self.buckets_of(from, false) {

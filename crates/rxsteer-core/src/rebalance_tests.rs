@@ -14,11 +14,17 @@ struct Owned {
     table: Vec<u16>,
     packets: Vec<f64>,
     cpus: Vec<CpuCost>,
+    capacity: f64,
 }
 
 impl Owned {
     fn loads(&self) -> Loads<'_> {
-        Loads { table: &self.table, packets: &self.packets, cpus: &self.cpus }
+        Loads {
+            table: &self.table,
+            packets: &self.packets,
+            cpus: &self.cpus,
+            capacity: self.capacity,
+        }
     }
 
     fn moves(&self, limits: &Limits) -> Vec<Shift> {
@@ -59,12 +65,17 @@ impl Owned {
     }
 }
 
+fn cpu_cost(cost: f64, other: f64) -> CpuCost {
+    CpuCost { cost, other, held: 0.0 }
+}
+
 /// `cpus` equal CPUs; bucket `i` is on CPU `i % cpus` and has `packets(i)`.
 fn even(cpus: u16, buckets: u16, packets: impl Fn(u16) -> f64) -> Owned {
     Owned {
         table: (0..buckets).map(|bucket| bucket % cpus).collect(),
         packets: (0..buckets).map(packets).collect(),
-        cpus: vec![CpuCost { cost: 1.0, other: 0.0 }; usize::from(cpus)],
+        cpus: vec![cpu_cost(1.0, 0.0); usize::from(cpus)],
+        capacity: f64::INFINITY,
     }
 }
 
@@ -76,14 +87,18 @@ fn any_loads() -> impl Strategy<Value = Owned> {
             1 => (0..200_000u32).prop_map(f64::from),
         ];
         let cpu = (1..5u8, prop_oneof![Just(0u32), 0..100_000u32]);
-        let cpu = cpu
-            .prop_map(|(cost, other)| CpuCost { cost: f64::from(cost), other: f64::from(other) });
+        let cpu = cpu.prop_map(|(cost, other)| cpu_cost(f64::from(cost), f64::from(other)));
         (
             prop::collection::vec(0..cpus as u16, buckets),
             prop::collection::vec(packets, buckets),
             prop::collection::vec(cpu, cpus),
         )
-            .prop_map(|(table, packets, cpus)| Owned { table, packets, cpus })
+            .prop_map(|(table, packets, cpus)| Owned {
+                table,
+                packets,
+                cpus,
+                capacity: f64::INFINITY,
+            })
     })
 }
 
@@ -130,7 +145,7 @@ proptest! {
         let count = owned.cpus.len();
         // Equal CPUs without buckets are interchangeable, so each has a bucket here.
         let mut owned = owned;
-        owned.cpus.fill(CpuCost { cost: 1.0, other: 0.0 });
+        owned.cpus.fill(cpu_cost(1.0, 0.0));
         for cpu in 0..count as u16 {
             owned.table.push(cpu);
             owned.packets.push(1.0);
@@ -300,4 +315,97 @@ fn what_changes_by_more_than_chance_counts_at_once() {
     assert_eq!((end(0), end(0)), (32, 32));
     let held = end(800);
     assert!(held < 24, "half of the crowd's buckets, or other ones, go at once: {held}");
+}
+
+#[test]
+fn small_buckets_leave_until_held_flows_can_go() {
+    // CPU 0 has small buckets, and from bucket 0, which belongs to CPU 1, a flow that is held there.
+    let small = |bucket: u16| if bucket == 1 { 200.0 } else { 10.0 };
+    let mut owned = even(2, 82, small);
+    owned.table[0] = 1;
+    owned.capacity = 1000.0;
+    let leave = |owned: &Owned| {
+        let moves = owned.moves(&LIMITS);
+        assert!(moves.iter().all(|shift| shift.bucket != 1), "{moves:?}");
+        moves.iter().filter(|shift| shift.from == 0).count() as f64
+    };
+    let before = leave(&owned);
+    owned.cpus[0].held = 800.0;
+    let load = owned.load_by_cpu()[0];
+    assert!(load + owned.cpus[0].held > 950.0 && before == 0.0, "{load}");
+    let left = load - 10.0 * leave(&owned);
+    assert!((120.0..=150.0).contains(&left), "{left}");
+}
+
+/// Two CPUs that complete at most 1000 packets each in an interval.
+struct Machine {
+    table: Vec<CpuId>,
+    counted: Counted,
+    balancer: Balancer,
+    cpus: [CpuId; 2],
+}
+
+impl Machine {
+    const SMALL: core::ops::Range<usize> = 100..128;
+
+    fn new() -> Machine {
+        let balance = Balance { buckets: 256, ..Balance::default() };
+        let cpus = [0, 1].map(|id| CpuId::new(id).unwrap());
+        let counted = Counted::new(256, 2);
+        let balancer = Balancer::new(&balance, &counted);
+        Machine { table: balance.first_table(&cpus).into_vec(), counted, balancer, cpus }
+    }
+
+    /// An interval with two large flows and small ones; the buckets that move, with the CPU that gets each.
+    fn interval(&mut self, is_stuck: bool) -> Vec<(usize, CpuId)> {
+        let mut at = [0, 0];
+        for (bucket, packets) in
+            [(0, 600), (1, 600)].into_iter().chain(Machine::SMALL.map(|bucket| (bucket, 10)))
+        {
+            self.counted.add(bucket, packets, 7, 30);
+            let stays = is_stuck && bucket < 2;
+            at[if stays { 0 } else { self.table[bucket].index() }] += packets;
+        }
+        let load = |cpu: CpuId| {
+            let packets = u64::from(at[cpu.index()].min(1000));
+            CpuLoad { cpu, ours_ns: packets * 100_000, packets, other_ns: 0 }
+        };
+        let moves =
+            self.balancer.interval(&self.table, &self.cpus.map(load), &self.counted, 100_000_000);
+        let moved: Vec<_> = moves.iter().map(|one| (usize::from(one.bucket), one.to)).collect();
+        moved.iter().for_each(|(bucket, to)| self.table[*bucket] = *to);
+        moved
+    }
+
+    fn small_on(&self, cpu: usize) -> usize {
+        Machine::SMALL.filter(|bucket| self.table[*bucket].index() == cpu).count()
+    }
+}
+
+#[test]
+fn small_flows_leave_a_cpu_whose_large_ones_can_not() {
+    let mut machine = Machine::new();
+    let first = machine.interval(true);
+    assert!(first.iter().any(|(bucket, to)| *bucket < 2 && *to == machine.cpus[1]), "{first:?}");
+    let mut large = 0;
+    for _ in 0..5 {
+        large += machine.interval(true).iter().filter(|(bucket, _)| *bucket < 2).count();
+    }
+    assert_eq!(large, 0, "the other large flow keeps its place");
+    assert_eq!([0, 1].map(|cpu| machine.small_on(cpu)), [0, Machine::SMALL.len()]);
+    // The large flow follows its bucket: both CPUs get as much.
+    let rest: Vec<_> = (0..8).flat_map(|_| machine.interval(false)).collect();
+    assert!(rest.iter().all(|(bucket, _)| *bucket >= 2), "{rest:?}");
+    let small = machine.small_on(0);
+    assert!((11..=17).contains(&small), "{small} of {}", Machine::SMALL.len());
+}
+
+#[test]
+fn large_flows_that_follow_their_bucket_do_not_count_as_waiting() {
+    let mut machine = Machine::new();
+    machine.interval(false);
+    let later: Vec<_> = (0..8).flat_map(|_| machine.interval(false)).collect();
+    assert!(later.iter().all(|(bucket, _)| *bucket >= 2), "{later:?}");
+    let small = machine.small_on(0);
+    assert!((11..=17).contains(&small), "{small} of {}", Machine::SMALL.len());
 }
