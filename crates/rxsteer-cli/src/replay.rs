@@ -215,7 +215,7 @@ fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -
         mode: if args.synthetic.is_some() { "synthetic" } else { "capture" },
         dissect: config.dissect,
         // Several captures are one input: receivers read them one after the other.
-        origins: vec![Origin { name, ifindex: None, receivers: 0..config.rx_cpus.len() }],
+        origins: vec![Origin { name, ifindex: None, receivers: 0..config.rx_cpus.len(), by_rx_queue: false }],
         flows,
         fixed: Some(
             "rxsteer replay takes no changes while it runs: end it (Ctrl-C) and start it with other options; \

@@ -205,6 +205,7 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
         name: named.name.clone(),
         ifindex: links.iter().find(|link| link.name == named.name).map(|link| link.index),
         receivers: usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end),
+        by_rx_queue: way == Way::Xdp,
     };
     About {
         command: Command::Live,

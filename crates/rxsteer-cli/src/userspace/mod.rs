@@ -43,6 +43,8 @@ pub(crate) struct Origin {
     pub(crate) ifindex: Option<u32>,
     /// Its receivers, by index.
     pub(crate) receivers: Range<usize>,
+    /// Whether each receiver has one RX queue of the interface, so that frames of other queues go to the host.
+    pub(crate) by_rx_queue: bool,
 }
 
 /// What stays the same while a command runs.

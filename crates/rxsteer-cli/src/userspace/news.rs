@@ -28,6 +28,8 @@ pub(super) struct ReceivedFrom {
     pub(super) received: u64,
     /// What the kernel dropped before it was received.
     pub(super) kernel_drops: u64,
+    /// RX queues of the interface whose frames go to the host.
+    pub(super) queues_left_out: usize,
 }
 
 /// The events so far, and what the next ones are found by.
@@ -37,6 +39,8 @@ pub(super) struct News {
     /// What the kernel dropped, by origin.
     before_us: Summaries,
     origins: Vec<(String, State)>,
+    /// RX queues that are left out, by origin.
+    left_out: Vec<usize>,
     settings: Vec<(&'static str, String)>,
     offline: Option<String>,
 }
@@ -49,6 +53,7 @@ impl News {
             packets: Summaries::new(now),
             before_us: Summaries::new(now),
             origins: origins(found),
+            left_out: left_out(found),
             settings: listed(&found.settings),
             offline: found.settings.offline.clone(),
         }
@@ -105,6 +110,11 @@ impl News {
         let mut happened: Vec<Happened> =
             pairs.filter_map(|(before, now)| interface_state::changed(before, now)).collect();
         self.origins = now;
+        let now = left_out(found);
+        let more = self.left_out.iter().zip(&now).map(|(before, now)| now > before);
+        let warned = found.received_from.iter().zip(more).filter(|(_, more)| *more);
+        happened.extend(warned.map(|(origin, _)| queues_left_out(origin)));
+        self.left_out = now;
         let offline = &found.settings.offline;
         if *offline != self.offline {
             let cpus = offline.as_deref().unwrap_or("none");
@@ -135,6 +145,22 @@ impl News {
 
 fn origins(found: &Found) -> Vec<(String, State)> {
     found.received_from.iter().map(|origin| (origin.name.clone(), origin.state)).collect()
+}
+
+fn left_out(found: &Found) -> Vec<usize> {
+    found.received_from.iter().map(|origin| origin.queues_left_out).collect()
+}
+
+/// The event of an interface that uses more RX queues than at the start.
+fn queues_left_out(origin: &ReceivedFrom) -> Happened {
+    let ReceivedFrom { name, queues_left_out, .. } = origin;
+    let text = format!(
+        "{name} uses {} more than at the start, and their frames go to this host instead of here; start again to receive \
+         them",
+        plural(*queues_left_out, "RX queue")
+    );
+    let event = Happened::new(EventKind::InterfaceWarning, text).with("interface", name.clone());
+    event.with("rx_queues_left_out", *queues_left_out)
 }
 
 /// The settings that can change while it runs, by the names of their options.

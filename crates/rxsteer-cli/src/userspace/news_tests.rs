@@ -23,6 +23,7 @@ fn found(packets: u64) -> Found {
             state: State::Steered,
             received: packets,
             kernel_drops: 0,
+            queues_left_out: 0,
         }],
         settings: serde_json::from_value(settings).unwrap(),
         is_changing: false,
@@ -57,6 +58,22 @@ fn nothing_happens_while_packets_flow() {
     for second in 1..200 {
         assert_eq!(watched.look(&found(second * 1000)), []);
     }
+}
+
+#[test]
+fn rx_queues_that_are_left_out_are_named_once() {
+    let mut watched = Watched::begin();
+    let mut looks = |left_out| {
+        let mut now = found(0);
+        now.received_from[0].queues_left_out = left_out;
+        watched.look(&now)
+    };
+    assert_eq!(looks(0), []);
+    let text = "eth0 uses 2 RX queues more than at the start, and their frames go to this host instead of here; start \
+                again to receive them";
+    assert_eq!(looks(2), [(EventKind::InterfaceWarning, text.to_owned())]);
+    assert_eq!(looks(2), []);
+    assert_eq!(looks(0), []);
 }
 
 #[test]
@@ -143,6 +160,7 @@ fn end_without_an_interface_is_an_event() {
                 state: *state,
                 received: 0,
                 kernel_drops: 0,
+                queues_left_out: 0,
             })
             .collect();
         news.changes(&last);

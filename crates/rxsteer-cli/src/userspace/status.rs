@@ -95,6 +95,7 @@ pub(super) fn found(about: &About, watched: &Watched) -> Found {
             state,
             received: counts.get(LiveCounter::Received),
             kernel_drops: kernel_drops.unwrap_or(0),
+            queues_left_out: queues_left_out(origin, links.as_deref()),
         }
     };
     Found {
@@ -103,6 +104,14 @@ pub(super) fn found(about: &About, watched: &Watched) -> Found {
         settings: watched.settings(about.mode, about.dissect, false),
         is_changing: look.is_changing(),
     }
+}
+
+/// The RX queues of an interface that no receiver has, as far as that is known.
+fn queues_left_out(origin: &Origin, links: Option<&[Link]>) -> usize {
+    let index = origin.ifindex.filter(|_| origin.by_rx_queue);
+    let link = index.zip(links).and_then(|(index, links)| links.iter().find(|l| l.index == index));
+    let used = link.and_then(|link| link.rx_queues().or_else(|| link.rx_queues_of_driver()));
+    used.map_or(0, |used| (used as usize).saturating_sub(origin.receivers.len()))
 }
 
 /// `links` are the interfaces that there are now, if that is known.

@@ -196,6 +196,21 @@ fn interface_that_goes_down_and_up_goes_on_and_one_that_goes_ends_it() {
 }
 
 #[test]
+fn rx_queues_that_are_added_are_named() {
+    let test = "xdp::rx_queues_that_are_added_are_named";
+    let Some(_alone) = super::ready(test, &["ethtool"], 2) else { return };
+    let testbed = quiet_hosts(LinkOptions { queues: 2, ..LinkOptions::default() });
+    let receiver = testbed.receiver();
+    testbed.sender().run("ethtool -L out0 rx 1 tx 1").unwrap();
+    receiver.run("ethtool -L in0 rx 1 tx 1").unwrap();
+    let live = Steering::live(receiver, &["in0", "--io", "xdp", "--cpus", "0-1"]).unwrap();
+    receiver.run("ethtool -L in0 rx 2").unwrap();
+    live.says("in0 uses 1 RX queue more than at the start", Duration::from_secs(20)).unwrap();
+    let (report, _) = live.stop().unwrap();
+    assert_eq!(report["settings"]["rx_queues"], 1, "{report}");
+}
+
+#[test]
 fn driver_without_native_xdp_is_received_from_in_generic_mode() {
     let test = "xdp::driver_without_native_xdp_is_received_from_in_generic_mode";
     let Some(_alone) = super::ready(test, &["ping"], 1) else { return };
