@@ -9,7 +9,8 @@
 #define RXSTEER_VERSION "0.2.0"
 
 /**
- * A packet whose CPU is behind is dropped and counted. Without this flag receiving waits, so that a capture loses nothing.
+ * A packet whose CPU is behind is dropped and counted. Without this flag receiving waits, so that a capture loses nothing;
+ * of a live interface the kernel then drops packets (kernel_drops).
  */
 #define RXSTEER_DROP_WHEN_FULL 1
 
@@ -27,6 +28,11 @@
  * Flows are those inside of tunnels (IPIP, GRE, VXLAN, Geneve, GTP-U).
  */
 #define RXSTEER_LOOK_INTO_TUNNELS 8
+
+/**
+ * A live interface also receives frames for other hosts, as at a mirror port. It ends with the source.
+ */
+#define RXSTEER_PROMISCUOUS 16
 
 /**
  * What a function returns that succeeded.
@@ -60,11 +66,11 @@ typedef struct rxsteer_options {
      */
     const char *cpus;
     /**
-     * Packets that may wait for one CPU.
+     * Packets that may wait for one CPU, 1 to 1,048,576; the default is 1,000.
      */
     uint32_t max_backlog;
     /**
-     * Packets that are decided at once.
+     * Packets that are decided at once, 1 to 256; the default is 16 for each CPU, from 64 to 256.
      */
     uint32_t batch;
     /**

@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use crate::types::{
-    RXSTEER_CHECK_ORDER, RXSTEER_DROP_WHEN_FULL, RXSTEER_LOOK_INTO_TUNNELS, RXSTEER_NO_PIN, Report,
+    RXSTEER_CHECK_ORDER, RXSTEER_DROP_WHEN_FULL, RXSTEER_LOOK_INTO_TUNNELS, RXSTEER_NO_PIN,
+    RXSTEER_PROMISCUOUS, Report,
 };
 use rxsteer::source::{
     CaptureOptions, CaptureSource, PacketOptions, PacketSource, Source, SourceIssue,
@@ -51,7 +52,7 @@ pub struct Instance {
 impl Instance {
     pub(crate) fn open(source: &[u8], settings: &Settings) -> Result<Instance, Error> {
         let builder = builder(settings)?;
-        let source = open_source(source)?;
+        let source = open_source(source, settings.flags & RXSTEER_PROMISCUOUS != 0)?;
         let run = Arc::new(AtomicBool::new(false));
         let stop = source.stop_waiting().into_iter().chain([run.clone()]).collect();
         Ok(Instance {
@@ -167,8 +168,11 @@ fn issue(issue: &SourceIssue) -> serde_json::Value {
 }
 
 fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
-    let known =
-        RXSTEER_DROP_WHEN_FULL | RXSTEER_NO_PIN | RXSTEER_CHECK_ORDER | RXSTEER_LOOK_INTO_TUNNELS;
+    let known = RXSTEER_DROP_WHEN_FULL
+        | RXSTEER_NO_PIN
+        | RXSTEER_CHECK_ORDER
+        | RXSTEER_LOOK_INTO_TUNNELS
+        | RXSTEER_PROMISCUOUS;
     let unknown = settings.flags & !known;
     if unknown != 0 {
         return Err(format!(
@@ -204,7 +208,7 @@ fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
 }
 
 /// `KIND:NAME`, or the name of a capture.
-fn open_source(source: &[u8]) -> Result<Box<dyn Source>, Error> {
+fn open_source(source: &[u8], promiscuous: bool) -> Result<Box<dyn Source>, Error> {
     use std::os::unix::ffi::OsStrExt;
     let kind =
         source.split(|byte| *byte == b':').next().and_then(|kind| std::str::from_utf8(kind).ok());
@@ -225,10 +229,9 @@ fn open_source(source: &[u8]) -> Result<Box<dyn Source>, Error> {
         return Ok(Box::new(SyntheticSource::new(spec, 1, (0, 1))));
     }
     if kind == "live" {
-        return Ok(Box::new(PacketSource::with(
-            std::str::from_utf8(name)?,
-            PacketOptions::default(),
-        )?));
+        let mut options = PacketOptions::default();
+        options.promiscuous = promiscuous;
+        return Ok(Box::new(PacketSource::with(std::str::from_utf8(name)?, options)?));
     }
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(name));
     Ok(Box::new(CaptureSource::open(&[path], CaptureOptions::default())?))

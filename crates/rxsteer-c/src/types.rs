@@ -9,7 +9,8 @@ pub type Verdict = u32;
 /// The packets were processed. They count as delivered.
 pub const RXSTEER_CONSUMED: Verdict = 0;
 
-/// A packet whose CPU is behind is dropped and counted. Without this flag receiving waits, so that a capture loses nothing.
+/// A packet whose CPU is behind is dropped and counted. Without this flag receiving waits, so that a capture loses nothing;
+/// of a live interface the kernel then drops packets (kernel_drops).
 pub const RXSTEER_DROP_WHEN_FULL: u32 = 1;
 /// Threads are not pinned to their CPUs.
 pub const RXSTEER_NO_PIN: u32 = 2;
@@ -17,6 +18,8 @@ pub const RXSTEER_NO_PIN: u32 = 2;
 pub const RXSTEER_CHECK_ORDER: u32 = 4;
 /// Flows are those inside of tunnels (IPIP, GRE, VXLAN, Geneve, GTP-U).
 pub const RXSTEER_LOOK_INTO_TUNNELS: u32 = 8;
+/// A live interface also receives frames for other hosts, as at a mirror port. It ends with the source.
+pub const RXSTEER_PROMISCUOUS: u32 = 16;
 
 /// How packets are steered. Set all of it to zero, then `size` to its sizeof; zero means the default everywhere.
 #[repr(C)]
@@ -28,9 +31,9 @@ pub struct Options {
     pub policy: *const c_char,
     /// The CPUs that packets are steered to: a list such as 0-3,8. By default those that this process may use.
     pub cpus: *const c_char,
-    /// Packets that may wait for one CPU.
+    /// Packets that may wait for one CPU, 1 to 1,048,576; the default is 1,000.
     pub max_backlog: u32,
-    /// Packets that are decided at once.
+    /// Packets that are decided at once, 1 to 256; the default is 16 for each CPU, from 64 to 256.
     pub batch: u32,
     /// RXSTEER_DROP_WHEN_FULL and the others, added up.
     pub flags: u32,

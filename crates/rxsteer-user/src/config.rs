@@ -311,6 +311,9 @@ pub enum PipelineError {
     /// The batch length is out of range.
     #[error("a batch of {0} packets is out of range; it can be 1 to {MAX_BATCH}")]
     Batch(usize),
+    /// The speed of a recording is out of range.
+    #[error("a speed of {0} times the recorded one is out of range; it is finite and above 0")]
+    Speed(f64),
     /// The number of sources differs from the number of RX threads.
     #[error("{0} sources are given for {1} RX threads; each thread needs one")]
     Sources(usize, usize),

@@ -19,7 +19,8 @@ use std::io;
 
 /// An interface that packets come in and go out by.
 ///
-/// It is implemented by [`PacketPort`] and, with the feature `xdp`, by `XdpPort`.
+/// It is implemented by [`PacketPort`] and, with the feature `xdp`, by `XdpPort`, and can't be implemented elsewhere: only they
+/// make a [`PortSender`].
 pub trait ForwardPort {
     /// How many RX queues of the instance it has.
     fn rx_queues(&self) -> usize;

@@ -26,7 +26,7 @@ impl<F: FnMut(&PacketList<'_>) + Send + 'static> Handler for F {
     }
 }
 
-/// Packets that reached one CPU together.
+/// Packets that reached one CPU together: at most 64, as the kernel's NAPI weight.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketList<'a> {
     pub(crate) cpu: CpuId,

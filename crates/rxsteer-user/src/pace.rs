@@ -1,6 +1,7 @@
 //! Determines when frames are due: at once, or with the recorded spacing times a factor.
 
 use crate::block::FrameMeta;
+use crate::config::PipelineError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ pub enum Speed {
     /// Each batch when all packets before it are processed: as fast as that goes. The RX thread decides as on a system whose CPUs
     /// keep up: a flow that moves waits for no more than the packets of its own batch.
     Drained,
-    /// This factor times the recorded speed; above 0.
+    /// This factor times the recorded speed; finite, and above 0.
     Times(f64),
 }
 
@@ -25,6 +26,19 @@ impl Speed {
     #[must_use]
     pub fn is_recorded(self) -> bool {
         matches!(self, Speed::Times(_))
+    }
+
+    /// Whether the factor, if there is one, is in range.
+    ///
+    /// # Errors
+    /// [`PipelineError::Speed`], when it is not.
+    pub fn check(self) -> Result<(), PipelineError> {
+        match self {
+            Speed::Times(factor) if !(factor.is_finite() && factor > 0.0) => {
+                Err(PipelineError::Speed(factor))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

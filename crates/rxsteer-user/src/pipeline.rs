@@ -29,7 +29,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// A receive path whose workers run.
+/// A receive path whose workers run, until [`Pipeline::finish`].
+///
+/// Dropping it without that loses the handlers and the report. The workers end by themselves when all receivers are
+/// finished or dropped and every packet is processed.
 pub struct Pipeline<H> {
     /// CPUs that packets are steered to, as against those that only receive.
     steered_to: CpuSet,
@@ -55,7 +58,7 @@ impl Control {
 
     /// Changes what packets are steered by while they flow: all of it, or nothing. Each RX thread
     /// takes the change before its next batch, or when its source has nothing; a flow moves when
-    /// its packets under way are processed.
+    /// its packets under way are processed. After the end of the pipeline a change succeeds without effect.
     ///
     /// # Errors
     /// [`ChangeError`], when the result would be impossible. Nothing has changed then.
@@ -94,7 +97,7 @@ impl Control {
 
     /// Stops the worker of `cpu`, as a CPU that goes offline: another processes what waits there, in
     /// order, and as flows have nothing under way there any more they are steered to others. It does
-    /// not come back. Says whether there was one.
+    /// not come back. Returns whether the pipeline has a worker for this CPU, whether or not it still runs.
     pub fn stop_worker(&self, cpu: CpuId) -> bool {
         let Some(slot) = self.group.slots.iter().find(|slot| slot.cpu == cpu) else { return false };
         // ORDER: Relaxed; a request without data. The wake-up below makes it noticed.
@@ -359,9 +362,17 @@ fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
 
 /// Runs `sources` (one per RX thread) through the receive path and reports: start, receive, finish.
 ///
-/// `handler` makes each CPU's handler. Setting `stop` ends receiving early; what has been received
-/// is still processed. It is set here, too, where memory runs out. `started` is called once before the first frame, with the receivers (whose
-/// [`Receiver::progress`] can be watched) and a [`Control`]; `|_, _| {}` where neither is wanted.
+/// `handler` makes each CPU's handler, on the calling thread and before any worker starts. `started` is called once
+/// before the first frame, with the receivers (whose [`Receiver::progress`] can be watched) and a [`Control`];
+/// `|_, _| {}` where neither is needed.
+///
+/// Setting `stop` ends receiving before the next block of frames: what was received is still processed, and what the kernel still
+/// holds of a live interface is not received. (The flag of a live source, such as
+/// [`PacketOptions::stop`](crate::source::packet::PacketOptions::stop), ends it after these.) It is also set here when memory runs
+/// out, and nothing clears it: a run whose flag is set receives nothing.
+///
+/// A handler that panics ends its worker, and is no error of the run: its CPU's packets are dropped and counted, and
+/// [`CpuReport::failure`](crate::CpuReport::failure) has the message.
 ///
 /// # Errors
 /// [`PipelineError`], when the configuration is impossible, a thread can't be started or memory runs out.
@@ -373,6 +384,7 @@ pub fn run<S: Source, H: Handler>(
     handler: impl FnMut(CpuId) -> H,
     started: impl FnOnce(&[Receiver], Control),
 ) -> Result<Report<H>, PipelineError> {
+    speed.check()?;
     if sources.len() != config.rx_cpus.len() {
         return Err(PipelineError::Sources(sources.len(), config.rx_cpus.len()));
     }

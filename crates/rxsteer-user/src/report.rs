@@ -18,9 +18,9 @@ pub struct CpuReport {
     pub cpu: CpuId,
     /// Whether packets are steered to the CPU. If not, it only receives, and processes packets without a flow.
     pub steered_to: bool,
-    /// Packets processed by its worker.
+    /// Packets processed by its worker, without those that it could not send on (`tx_full` in `drops`).
     pub packets: u64,
-    /// The bytes of these packets on the wire.
+    /// The bytes on the wire of all packets that its worker took, including those that it could not send on.
     pub bytes: u64,
     /// Distinct flows that its worker saw, if order is checked.
     pub flows: u64,
@@ -56,7 +56,7 @@ pub struct Report<H> {
     pub packets: u64,
     /// The bytes of these packets on the wire.
     pub bytes: u64,
-    /// Packets whose handler returned.
+    /// Packets whose handler returned, and, where it sends them on, that found room in the TX ring.
     pub delivered: u64,
     /// Packets dropped.
     pub drops: Drops,

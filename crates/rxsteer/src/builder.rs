@@ -47,7 +47,7 @@ impl PipelineBuilder {
         }
     }
 
-    /// A CPU map of its own for one RX queue, for policies that go by maps. To be called once for each such queue.
+    /// A separate CPU map for one RX queue, for policies that use maps. To be called once for each such queue.
     pub fn rps_map(mut self, rx_queue: u16, cpus: CpuSet) -> PipelineBuilder {
         self.config.rps_maps.push((rx_queue.into(), cpus));
         self
@@ -65,7 +65,8 @@ impl PipelineBuilder {
         self
     }
 
-    /// The CPUs that `rfs` may send a flow to since its application runs there; by default every one with a worker.
+    /// The CPUs that `rfs` may send a flow to since its application runs there; by default every one with a worker. Without
+    /// effect under other policies.
     pub fn rfs_cpus(mut self, cpus: CpuSet) -> PipelineBuilder {
         self.config.rfs_cpus = Some(cpus);
         self
@@ -78,20 +79,20 @@ impl PipelineBuilder {
         self
     }
 
-    /// Entries of the sock flow table, for `rfs`.
+    /// Entries of the sock flow table, for `rfs`: 1 to 67,108,864, rounded up to a power of two. The default is 32,768.
     pub fn sock_flow_entries(mut self, entries: u32) -> PipelineBuilder {
         self.config.sock_flow_entries = entries;
         self
     }
 
-    /// Entries of each RX queue's flow table, for policies that remember flows; by default a number by how many queues
-    /// there are.
+    /// Entries of each RX queue's flow table, for policies that remember flows: 1 to 16,777,216, rounded up to a power of
+    /// two. The default depends on the number of queues.
     pub fn flow_cnt(mut self, entries: u32) -> PipelineBuilder {
         self.config.flow_cnt = Some(entries);
         self
     }
 
-    /// A flow limit of so many buckets; by default there is none.
+    /// A flow limit of so many buckets, 1 to 1,048,576; by default there is none.
     pub fn flow_limit(mut self, buckets: u32) -> PipelineBuilder {
         self.config.flow_limit = Some(buckets);
         self
@@ -152,14 +153,16 @@ impl PipelineBuilder {
         self
     }
 
-    /// What a [`SteerChange`] may raise that to: memory is taken for so many.
+    /// What a [`SteerChange`] may raise that to: memory is taken for so many. Without effect below
+    /// [`PipelineBuilder::max_backlog`].
     pub fn largest_backlog(mut self, packets: u32) -> PipelineBuilder {
         self.config.largest_backlog = packets;
         self
     }
 
-    /// Packets decided on at once, 1 to [`MAX_BATCH`](crate::MAX_BATCH): the longest list that is handed over. The default is
-    /// 16 for each CPU, but at least [`DEFAULT_BATCH`](crate::DEFAULT_BATCH).
+    /// Packets decided on at once, 1 to [`MAX_BATCH`](crate::MAX_BATCH), and so published to a worker at once. The
+    /// default is 16 for each CPU, but at least [`DEFAULT_BATCH`](crate::DEFAULT_BATCH) and at most
+    /// [`MAX_BATCH`](crate::MAX_BATCH). A handler gets lists of at most 64 packets, whatever the batch.
     pub fn batch(mut self, packets: usize) -> PipelineBuilder {
         self.config.batch = packets;
         self
@@ -172,7 +175,8 @@ impl PipelineBuilder {
         self
     }
 
-    /// Whether threads are pinned to their CPUs, where this host has them all.
+    /// Whether threads are pinned to their CPUs. If this process may not use one of the CPUs, none is pinned
+    /// ([`CpuReport::pinned`](crate::CpuReport::pinned)). Workers are named `rxsteer/CPU`.
     pub fn pin(mut self, pin: bool) -> PipelineBuilder {
         self.config.pin = pin;
         self
@@ -191,8 +195,9 @@ impl PipelineBuilder {
         self
     }
 
-    /// A flag that ends [`PipelineBuilder::run`] early when it is set; what was received is still processed. It is set
-    /// by a run that is out of memory, too.
+    /// A flag that ends [`PipelineBuilder::run`] early when it is set: what was received is still processed, and what the
+    /// kernel still holds is not received (a source's own flag ends it after that). A run that is out of memory sets it, too.
+    /// Nothing clears it, and clones of a builder share it: clear it before another run.
     pub fn stop_flag(mut self, stop: Arc<AtomicBool>) -> PipelineBuilder {
         self.stop = stop;
         self
@@ -212,10 +217,12 @@ impl PipelineBuilder {
     /// # Errors
     /// [`PipelineError`], when settings contradict each other or are out of range.
     pub fn check(&self) -> Result<(), PipelineError> {
+        self.speed.check()?;
         self.config.check()
     }
 
-    /// Starts a worker per CPU, each with the handler that `handler` makes for it. The caller feeds the receivers, one
+    /// Starts a worker per CPU, each with the handler that `handler` makes for it on the calling thread, before any worker
+    /// starts. The caller feeds the receivers, one
     /// per RX thread, and calls [`Pipeline::finish`] at the end.
     ///
     /// # Errors
@@ -227,8 +234,11 @@ impl PipelineBuilder {
         Pipeline::start(&self.config, handler)
     }
 
-    /// Receives all that `source` has on one RX thread, waits until it is processed, and reports. What was wrong with
-    /// the input, [`Source::take_issues`] says afterwards.
+    /// Receives all that `source` has on one RX thread, waits until it is processed, and reports. Afterwards
+    /// [`Source::take_issues`] has what was wrong with the input.
+    ///
+    /// A handler that panics is no error of the run: [`CpuReport::failure`](crate::CpuReport::failure) has the message, and
+    /// the packets of its CPU are drops.
     ///
     /// # Errors
     /// [`PipelineError`], when settings are impossible, a thread can't be started or memory runs out.

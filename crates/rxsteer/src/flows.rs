@@ -20,7 +20,7 @@
 //! ```
 
 pub use rxsteer_flows::{
-    CpuTotals, FlowCounts, FlowEnd, FlowMask, FlowMaskError, FlowRecord, FlowTable,
+    CpuTotals, FlowCounts, FlowEnd, FlowMask, FlowMaskError, FlowPacket, FlowRecord, FlowTable,
     FlowTableConfig, FlowTableError, FlowTotals, FlowWriter, SharedTotals, WhenFull,
 };
 pub use rxsteer_user::FlowStats;

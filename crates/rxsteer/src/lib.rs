@@ -23,6 +23,7 @@
 //! ```no_run
 //! use rxsteer::source::{PacketOptions, PacketSource, Source};
 //! use rxsteer::{CpuSet, PacketList, PipelineBuilder, Policy};
+//! use std::collections::HashMap;
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicBool, Ordering};
 //! use std::time::Duration;
@@ -35,7 +36,7 @@
 //!     options.rx_queue = rx_queue;              // its number here: each source has another
 //!     options.share = (own, 2);                 // of the interface's RX queues: 0, 2, 4 … and 1, 3, 5 …
 //!     options.promiscuous = true;               // also what is not for this host
-//!     options.stop = end.clone();
+//!     options.stop = end.clone();               // it receives from here on, before the pipeline starts
 //!     sources.push(PacketSource::with("eth0", options)?);
 //! }
 //! let report = PipelineBuilder::new(Policy::Rps, "0-7".parse()?)
@@ -44,21 +45,20 @@
 //!     .run_watched(
 //!         &mut sources,
 //!         |cpu| {
-//!             let mut malformed = 0_u64;        // a table of this CPU: no lock
+//!             let mut bytes = HashMap::new();   // a table of this CPU: no lock
 //!             move |list: &PacketList<'_>| {
-//!                 for packet in list.iter() {
-//!                     // Both directions of a connection come to one handler. No key: not IP, or cut off.
-//!                     match packet.key() {
-//!                         Some(key) => drop((cpu, key.canonical(), packet.bytes())),
-//!                         None => malformed += 1,
-//!                     }
+//!                 // Packets without a key are not IP, or cut off.
+//!                 for (packet, key) in list.iter().filter_map(|packet| Some((packet, packet.key()?))) {
+//!                     // Under rps both directions of a connection come to one handler.
+//!                     *bytes.entry((cpu, key.canonical())).or_insert(0_u64) += packet.bytes().len() as u64;
 //!                 }
 //!             }
 //!         },
 //!         |receivers, _control| {
 //!             let progress: Vec<_> = receivers.iter().map(|receiver| receiver.progress()).collect();
+//!             let end = end.clone();
 //!             std::thread::spawn(move || {
-//!                 loop {
+//!                 while !end.load(Ordering::Relaxed) {
 //!                     std::thread::sleep(Duration::from_secs(1));
 //!                     let packets: u64 = progress.iter().map(|rx| rx.packets.get()).sum();
 //!                     let lost: u64 = progress.iter().map(|rx| rx.kernel_drops.get()).sum();
@@ -152,18 +152,24 @@ pub mod source;
 pub use builder::PipelineBuilder;
 
 pub use hdrhistogram::Histogram;
+pub use rxsteer_core::counters::SteerCounter;
+pub use rxsteer_core::matching::RuleError;
+pub use rxsteer_core::policy::Front;
 pub use rxsteer_core::{
-    ConfigError, CpuId, CpuSet, CpuSetError, DropReason, Drops, Fallback, FlowHash, FlowKey,
-    Policy, PolicyError, Slots, SteerCounts,
+    Balance, ConfigError, CpuId, CpuSet, CpuSetError, DropReason, Drops, Fallback, FlowHash,
+    FlowKey, FlowWords, Move, PacketRule, Policy, PolicyError, QueueName, QueueNameError, Slots,
+    SteerConfig, SteerCounts,
 };
 pub use rxsteer_packet::{
-    Dissection, FlowOfFrame, FrameClass, Hasher, LinkType, Malformed, SymmetricHash, Toeplitz,
-    ToeplitzError, TunnelKinds, TunnelKindsError,
+    DissectOptions, Dissection, FlowOfFrame, FrameClass, Hasher, LinkType, Malformed,
+    SymmetricHash, Toeplitz, ToeplitzError, TunnelKinds, TunnelKindsError,
 };
+pub use rxsteer_user::block::MAX_CAPTURED;
 pub use rxsteer_user::sys::{allowed_cpus, current_cpu};
 pub use rxsteer_user::{
-    BacklogReport, Block, ChangeError, Control, CpuReport, DEFAULT_BACKLOG, DEFAULT_BATCH,
-    DistinctFlows, FlowRecorder, FrameFlags, FrameInfo, FrameMeta, Handler, MAX_BACKLOG, MAX_BATCH,
-    OnFull, Pace, Packet, PacketList, Pipeline, PipelineError, Receiver, Report, RxProgress, Speed,
-    SteerChange, StillReceiving, When, printable,
+    BacklogProgress, BacklogReport, Block, ChangeError, Control, Count, CpuReport, DEFAULT_BACKLOG,
+    DEFAULT_BATCH, DelayCounts, DistinctFlows, DropCounts, FlowRecorder, FrameFlags, FrameInfo,
+    FrameMeta, Handler, MAX_BACKLOG, MAX_BATCH, MovedByLoad, MovesByLoad, OnFull, Pace, Packet,
+    PacketList, Pipeline, PipelineError, Receiver, Report, RxProgress, Speed, SteerChange,
+    StillReceiving, When, WorkerProgress, printable,
 };

@@ -18,6 +18,10 @@ use std::sync::atomic::AtomicBool;
 pub trait Source: Send {
     /// Appends the next frames to `block`, until it is full or no frame is ready. [`Fill::End`]
     /// says that no frame will follow those appended.
+    ///
+    /// It may wait for frames, but at most some 20 ms: only between two calls does the RX thread take changes of settings
+    /// and see that the run is to stop. [`Fill::More`] without a frame is asked again at once at first, and later after pauses of
+    /// up to 1 ms.
     fn fill(&mut self, block: &mut Block) -> Fill;
 
     /// The next frames as a block that is already in memory, for sources that keep theirs there.
@@ -49,7 +53,8 @@ pub trait Source: Send {
         0
     }
 
-    /// Frames that the kernel dropped before they were received, since there was no room for them; for live sources.
+    /// Frames that the kernel dropped before they were received, since there was no room for them; for live sources,
+    /// counted since the source was opened. The report of a run has those since its start.
     fn kernel_drops(&self) -> u64 {
         0
     }

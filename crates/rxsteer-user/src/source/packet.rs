@@ -56,7 +56,9 @@ pub struct PacketOptions {
     /// Receive what this host sends, too.
     pub outgoing: bool,
     /// Its share of the interface's RX queues, `(own, of)`: those whose number leaves the rest `own` when divided by `of`. Where
-    /// several sources share an interface, each has another `own`. By default, `(0, 1)`, one source has all queues.
+    /// several sources share an interface, each has another `own`. By default, `(0, 1)`, one source has all queues. `own`
+    /// has to be below `of`. Of a driver that does not record the RX queue of a packet, the source with `own` 0 gets all
+    /// packets.
     pub share: (u32, u32),
     /// Whether frames are to be sent on by a [`Forwarder`](crate::forward::Forwarder): the kernel then says of each what a
     /// device has to do first, and merged segments and unfinished checksums go out as they should.
@@ -115,6 +117,11 @@ pub enum LiveError {
     /// The socket could not be opened.
     #[error(transparent)]
     Packet(#[from] PacketError),
+    /// [`PacketOptions::share`] is no share; holds it.
+    #[error(
+        "a share ({0}, {1}) of the RX queues is none: the first number has to be below the second"
+    )]
+    Share(u32, u32),
     /// Its frames begin with a header that is not understood; holds its name and its `ARPHRD_` number.
     #[error(
         "the frames of interface '{0}' have link type {1} (linux/if_arp.h), which is not understood; Ethernet, \
@@ -160,6 +167,10 @@ impl PacketSource {
     /// # Errors
     /// [`LiveError`], where it can't be received from: CAP_NET_RAW is needed.
     pub fn with(interface: &str, options: PacketOptions) -> Result<PacketSource, LiveError> {
+        let (own, of) = options.share;
+        if own >= of {
+            return Err(LiveError::Share(own, of));
+        }
         let index = interface_index(interface)?;
         let hardware = interface_type(interface)
             .map_err(|error| PacketError::System("ask for the interface's link type", error))?;
