@@ -41,7 +41,7 @@ pub(crate) struct TopArgs {
 
     /// Print one frame as text: two looks, an interval apart
     ///
-    /// COLUMNS and LINES say how large it is, otherwise the terminal, otherwise 100 and 40.
+    /// Its size is that of COLUMNS and LINES, else of the terminal, else 100 by 40.
     #[arg(long)]
     once: bool,
 
@@ -117,12 +117,15 @@ mod showing {
             (None, None, Some(interface)) => Target::Interface(interface.clone()),
             (None, None, None) => Target::Any,
         };
-        if let Some(size) = size {
-            output::print(&once(target, args.interval, size, looks)?)?;
-        } else {
-            show(target, replay, args.interval, looks, signals::block()?)?;
+        let signals = signals::block()?;
+        let Some(size) = size else {
+            show(target, replay, args.interval, looks, signals)?;
+            return Ok(Outcome::Success);
+        };
+        match once(target, replay, args.interval, size, looks, signals)? {
+            Some(frame) => output::print(&frame).map(|()| Outcome::Success),
+            None => Ok(Outcome::Interrupted),
         }
-        Ok(Outcome::Success)
     }
 
     /// The size of a frame that is printed.

@@ -293,3 +293,44 @@ fn replay_is_shown_while_it_runs() {
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(errors.contains("/nowhere/capture.pcap"), "{errors}");
 }
+
+#[test]
+fn replay_ends_with_a_frame_that_a_signal_interrupts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = written(dir.path(), "minute.pcap", &capture());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+    command.args(["top", "--once", "--interval", "50s", "-r"]).arg(&file);
+    command.env("TMPDIR", dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut top = command.spawn().expect("it can be started");
+    // The folder of the replay is there from its start, and its socket before the first look.
+    let sockets = || {
+        let folders = std::fs::read_dir(dir.path()).expect("a folder").flatten();
+        folders.filter(|folder| folder.path().join("socket").exists()).count()
+    };
+    let begun = Instant::now();
+    while sockets() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the replay does not begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", top.id()));
+    let replay = children.expect("its children").trim().to_owned();
+    assert!(Path::new("/proc").join(&replay).exists() && !replay.is_empty());
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = nix::unistd::Pid::from_raw(top.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    assert_eq!(top.wait().expect("it ends").code(), Some(130));
+    assert!(!Path::new("/proc").join(&replay).exists(), "the replay ends with the view");
+    assert_eq!(sockets(), 0);
+}
+
+#[test]
+fn replay_that_is_over_before_the_second_look_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let whole = capture();
+    // 24 bytes of the file's header; 50 packets, a second.
+    let file = written(dir.path(), "second.pcap", &whole[..24 + 50 * (16 + 64)]);
+    let output = rxsteer(&["--once", "--interval", "4s", "-r", &file.to_string_lossy()]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("THE REPLAY IS OVER") && errors.contains("--interval"), "{errors}");
+}

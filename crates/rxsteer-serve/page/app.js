@@ -93,6 +93,7 @@ function settings(status) {
   ];
   if (settings.flow_limit) pairs.push(["flow limit", String(settings.flow_limit)]);
   if (settings.rps_maps.length > 0) pairs.push(["maps", settings.rps_maps.join(", ")]);
+  if (settings.rules?.length > 0) pairs.push(["rules", settings.rules.map(({ rule }) => rule).join("; ")]);
   if (settings.offline) pairs.push(["offline CPUs", settings.offline]);
   if (status.changing) pairs.push(["change", "under way"]);
   const list = at("settings");

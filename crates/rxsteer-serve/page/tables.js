@@ -129,6 +129,7 @@ const RULES = [
   ["hashed", "the CPU that the flow hash gives"],
   ["in_slots", "the CPU of the sparse slot"],
   ["rfs", "the CPU where the application runs"],
+  ["matched", "the CPU that a rule before the policy names"],
   ["moves", "order guard: the flow went to another CPU"],
   ["deferred", "order guard: the flow stayed, because earlier packets were under way"],
 ];
@@ -174,7 +175,7 @@ export function flows(status, before, filter) {
     return { text: parts.join(", "), draw: strip(shares, cpus) };
   };
   const last = rows.some((flow) => "last_cpu" in flow) ? [["now on", "", (flow) => `${flow.last_cpu ?? "–"}`]] : [];
-  const caption = status.settings.flow_stats ? `The ${rows.length} flows with most packets, by CPU.` : "Flows are not counted (no-flow-stats).";
+  const caption = status.settings.flow_stats ? `The ${rows.length} flows with most packets, by CPU.` : `Flows are not counted (${status.command === "run" ? "with --no-flow-stats" : "without --flows"}).`;
   fill("flows", caption, [
     ["flow", "text", (flow) => flow.flow],
     ["packets/s", "", (flow) => short(perSecond(flow, earlier.get(flow.flow), seconds)("packets"))],

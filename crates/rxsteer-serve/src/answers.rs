@@ -81,8 +81,8 @@ impl Answers {
         let secret = self.guard.token.as_ref().map_or("", |token| token.secret());
         let cookie = format!("{COOKIE_NAME}={secret}; Path=/; HttpOnly; SameSite=Strict");
         let mut answer = refused(StatusCode::SEE_OTHER, "go on without the token in the URL");
-        // A path that begins with // would be another host's.
-        let path = format!("/{}", path.trim_start_matches('/'));
+        // A path that begins with // would be another host's, and browsers read \\ as /.
+        let path = format!("/{}", path.trim_start_matches(['/', '\\']));
         for (name, value) in [(header::SET_COOKIE, cookie), (header::LOCATION, path)] {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 answer.headers_mut().insert(name, value);

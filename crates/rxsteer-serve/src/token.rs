@@ -29,7 +29,13 @@ impl Token {
     /// When the file can't be read, others can read it, or what it has is no token.
     pub fn read(path: &Path) -> anyhow::Result<Token> {
         let failed = || format!("can't read the token in {}", shown(path));
-        let mode = std::fs::metadata(path).with_context(failed)?.mode();
+        let about = std::fs::metadata(path).with_context(failed)?;
+        anyhow::ensure!(
+            about.is_file(),
+            "{} is no file: name the file with the token",
+            shown(path)
+        );
+        let mode = about.mode();
         anyhow::ensure!(
             mode & 0o077 == 0,
             "other users can read the token in {0}; chmod 600 {0}",
@@ -85,5 +91,9 @@ mod tests {
         assert!(read("short", 0o600).unwrap_err().contains("16 to 256"));
         assert!(read("0123456789abc;ef", 0o600).unwrap_err().contains("has no token"));
         assert!(Token::read(&dir.path().join("none")).is_err());
+        for no_file in [dir.path(), Path::new("/dev/null")] {
+            let why = format!("{:#}", Token::read(no_file).unwrap_err());
+            assert!(why.contains("is no file") && !why.contains("chmod"), "{why}");
+        }
     }
 }

@@ -152,12 +152,12 @@ fn token_is_needed_where_others_can_ask() {
     assert_eq!(ask(address, "GET", "/metrics", &[&bearer]).status, 200);
     assert_eq!(ask(address, "GET", "/metrics", &[&bearer, "Host: host.example"]).status, 200);
     assert_eq!(ask(address, "GET", "/metrics", &["Authorization: Bearer x"]).status, 401);
-    let entry = get(address, &format!("//evil.example/?token={token}"));
-    assert_eq!(
-        (entry.status, entry.header("location")),
-        (303, Some("/evil.example/")),
-        "it stays here"
-    );
+    for path in ["//evil.example/", "/\\evil.example/"] {
+        let entry = get(address, &format!("{path}?token={token}"));
+        // Browsers read a backslash as a slash; some servers refuse it in a path.
+        let stays = entry.header("location").is_none_or(|location| location == "/evil.example/");
+        assert!(stays && [303, 400].contains(&entry.status), "{path} leads elsewhere");
+    }
     let entry = get(address, &format!("/?token={token}"));
     assert_eq!((entry.status, entry.header("location")), (303, Some("/")));
     let cookie = entry.header("set-cookie").unwrap();

@@ -134,15 +134,15 @@ macro_rules! metrics {
 
 metrics! {
     "bits_per_second", "throughput", BitsPerSecond, More, true, Of::TrafficSum(|_, traffic| Some(traffic.bits_per_second)),
-        "Bits per second of frames that reached their goal.";
+        "Bits per second of frames that reached their destination.";
     "transactions_per_second", "transactions", TransactionsPerSecond, More, true, Of::TrafficSum(|_, traffic| traffic.transactions_per_second),
         "Transactions (request, answer) per second.";
     "packets_per_second", "packet rate", PacketsPerSecond, More, false,
         Of::TrafficSum(|run, traffic| (run.measured_ns > 0).then(|| traffic.packets as f64 * 1e9 / run.measured_ns as f64)),
-        "Packets per second that reached their goal.";
+        "Packets per second that reached their destination.";
     "packets", "packets", Packets, More, false, Of::TrafficSum(|_, traffic| Some(traffic.packets as f64)),
-        "Packets that reached their goal in the measured time.";
-    "fairness", "fairness", Share, More, true, Of::Traffic(|traffic| (traffic.flows > 1).then_some(traffic.fairness)),
+        "Packets that reached their destination in the measured time.";
+    "fairness", "fairness", Share, More, true, Of::Traffic(|traffic| (traffic.flows > 1 && traffic.packets > 0).then_some(traffic.fairness)),
         "Jain's index over the flows' packets: 1 all alike, 1/n where one of n flows has all.";
     "slowest_flow", "slowest flow", BitsPerSecond, More, false, Of::Traffic(|traffic| Some(traffic.slowest_flow)),
         "Bits per second of the traffic's flow that got least.";
@@ -163,7 +163,7 @@ metrics! {
     "lost", "lost", Packets, Less, false, Of::TrafficSum(|_, traffic| Some(traffic.lost as f64)),
         "Packets lost on the way in the measured time.";
     "cpu_per_packet_ns", "CPU per packet", Nanoseconds, Less, true, Of::Run(cpu_per_packet),
-        "CPU time, of all CPUs, for each packet that reached its goal.";
+        "CPU time, of all CPUs, for each packet that reached its destination.";
     "busy", "CPUs busy", Cpus, Less, false, Of::CpuSum(CpuResult::busy),
         "Share of the time in which a CPU did anything.";
     "receiving", "in receiving", Cpus, Neither, false, Of::CpuSum(|cpu| cpu.receiving),

@@ -5,7 +5,7 @@ use crate::registry;
 use crate::status::{Command, Status};
 use anyhow::Context;
 use rxsteer_user::shown;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -41,13 +41,19 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
         ),
         _ => format!("the instance at {shown} does not answer"),
     };
+    let late = |error: std::io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => anyhow::anyhow!(
+            "{} within {} s: it is stopped (SIGSTOP), or very busy",
+            silent(),
+            timeout.as_secs_f64()
+        ),
+        _ => anyhow::Error::new(error).context(silent()),
+    };
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
-    stream.write_all(line.as_bytes()).with_context(silent)?;
+    stream.write_all(line.as_bytes()).map_err(late)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(MAX_ANSWER as u64 + 1))
-        .read_line(&mut answer)
-        .with_context(silent)?;
+    BufReader::new(stream.take(MAX_ANSWER as u64 + 1)).read_line(&mut answer).map_err(late)?;
     serde_json::from_str(&answer).with_context(|| {
         format!("the instance at {shown} answers what this version does not understand; is it another one?")
     })
@@ -182,4 +188,21 @@ fn listed(instances: &[Status]) -> String {
         format!("{} ({} {})", status.socket, status.command.name(), names.join(", "))
     };
     instances.iter().map(shown).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn instance_that_stays_silent_is_named_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let request = Request::Status { flows: 0, reset: false };
+        let why = asked(&socket, &request, Duration::from_millis(50)).unwrap_err();
+        let why = format!("{why:#}");
+        assert!(why.contains("does not answer within 0.05 s: it is stopped"), "{why}");
+    }
 }

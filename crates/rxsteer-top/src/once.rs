@@ -2,10 +2,13 @@
 
 use crate::app::App;
 use crate::panels::draw;
+use crate::replay::Replay;
 use crate::style::Looks;
 use crate::watch::{Target, Watcher};
+use nix::sys::signal::SigSet;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Rect, Size};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The frame of an app as lines of text, without blanks at their ends.
@@ -32,20 +35,32 @@ pub fn frame_text(app: &App) -> String {
     text
 }
 
-/// Looks at an instance twice, `interval` apart, and draws what it shows.
+/// Looks at an instance twice, `interval` apart, and draws what it shows. `None`: one of `signals` came before, which have to
+/// be blocked in all threads. A `replay` ends with it.
 ///
 /// # Errors
 /// If no instance answers.
 pub fn once(
     target: Target,
+    mut replay: Option<Replay>,
     interval: Duration,
     size: Size,
     looks: Looks,
-) -> anyhow::Result<String> {
+    signals: SigSet,
+) -> anyhow::Result<Option<String>> {
+    let (stop, stopped) = channel();
+    let wait = move || signals.wait().is_ok_and(|_| stop.send(()).is_ok());
+    std::thread::Builder::new().name("rxsteer-signals".to_owned()).spawn(wait)?;
     let mut app = App::new(looks, interval, Rect::from((ratatui::layout::Position::ORIGIN, size)));
     let mut watcher = Watcher::new(target);
     app.update(watcher.look()?);
-    std::thread::sleep(interval);
-    app.update(watcher.look()?);
-    Ok(frame_text(&app))
+    if stopped.recv_timeout(interval).is_ok() {
+        return Ok(None);
+    }
+    let last = watcher.look();
+    if let Some(ended) = replay.as_mut().filter(|_| last.is_err()).and_then(Replay::ended) {
+        anyhow::bail!("there was no second look: {ended}; take a shorter --interval");
+    }
+    app.update(last?);
+    Ok(Some(frame_text(&app)))
 }

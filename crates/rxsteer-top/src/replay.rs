@@ -57,9 +57,11 @@ impl Replay {
     /// How it ended, if it did.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
-        Some(match status.success() {
-            true => "THE REPLAY IS OVER: this is the last look".to_owned(),
-            false => format!("THE REPLAY FAILED: {}", self.message(status)),
+        Some(match status.code() {
+            Some(0) => "THE REPLAY IS OVER: this is the last look".to_owned(),
+            // All was replayed that could be.
+            Some(1) => format!("THE REPLAY IS OVER: {}", self.message(status)),
+            _ => format!("THE REPLAY FAILED: {}", self.message(status)),
         })
     }
 

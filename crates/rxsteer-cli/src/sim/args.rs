@@ -9,13 +9,14 @@ use rxsteer_settings::words;
 use rxsteer_sim::file::builtin::builtin;
 use rxsteer_user::core::Policy;
 use std::convert::Infallible;
+use rxsteer_sim::check::MAX_TIME_NS;
 use std::path::PathBuf;
 
 /// Most seeds of one command: all their results are kept, and shown.
 const MOST_SEEDS: u64 = 10_000;
 
 /// The longest time that is measured, in simulated seconds.
-const LONGEST_SECONDS: f64 = 1e6;
+const LONGEST_SECONDS: f64 = (MAX_TIME_NS / 1_000_000_000) as f64;
 
 /// Simulate policies on a described machine, and compare them
 #[derive(Args, Debug)]
@@ -27,7 +28,7 @@ const LONGEST_SECONDS: f64 = 1e6;
     rxsteer sim rpc-8 --compare none,rps,rfs --report ./rpc --csv rpc.csv\n  \
     rxsteer sim router-one-queue --sensitivity             which assumed costs matter?\n  \
     rxsteer sim --from capture.pcap --from-speed 100x --compare rps,sparse,rfs+sparse\n  \
-    rxsteer sim --published rfs                            a published table beside simulated figures\n  \
+    rxsteer sim --published rfs                            a published table next to simulated figures\n  \
     rxsteer sim web-server-64 --seconds 1 --json | jq '.cells[0].summary.run'\n\n\
     The first policy of --compare is the baseline: name what you have now. The same scenario, settings and seeds give \
     the same output, byte by byte, whatever --threads is.\n\n\

@@ -92,12 +92,12 @@ fn read(path: &str) -> anyhow::Result<String> {
     };
     anyhow::ensure!(
         meta.len() <= LARGEST,
-        "{path} has {} bytes, which is no scenario; rxsteer replay reads captures",
+        "{path} has {} bytes, which is no scenario; a capture is simulated by --from {path}",
         grouped(meta.len())
     );
     let bytes = std::fs::read(path).with_context(|| format!("can't read the scenario {path}"))?;
     String::from_utf8(bytes).map_err(|_| {
-        anyhow!("{path} is no text, so it is no scenario; rxsteer replay reads captures")
+        anyhow!("{path} is no text, so it is no scenario; a capture is simulated by --from {path}")
     })
 }
 

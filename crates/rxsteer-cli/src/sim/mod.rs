@@ -159,6 +159,12 @@ fn run(
     stop: &AtomicBool,
 ) -> anyhow::Result<Results> {
     let seeds = args.seeds();
+    anyhow::ensure!(
+        args.seed.checked_add(u64::from(seeds) - 1).is_some(),
+        "the last of {seeds} seeds from {} on is beyond the largest number, {}; take a smaller --seed",
+        args.seed,
+        u64::MAX
+    );
     let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
     let variants =
         if args.sensitivity { variants(&chosen.scenario, &chosen.assumed) } else { Vec::new() };

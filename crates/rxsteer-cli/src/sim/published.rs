@@ -48,7 +48,7 @@ const WIDTH: usize = 100;
 pub(crate) struct PublishedArgs {
     /// Simulate the experiment of a published table
     ///
-    /// The report has the figures beside those that were measured, and each row's role: fitted, reproduced (it rests on a figure that the costs were made from) or predicted, if there are such rows; a null model, and the range over all machines that the fitted rows allow. E.g. --published rfs.
+    /// The report has simulated next to published figures, and each row's role: fitted, reproduced (it rests on a figure that the costs were made from) or predicted, if there are such rows; a null model, and the range over all machines that the fitted rows allow. E.g. --published rfs.
     #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
           conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
     pub(crate) published: Option<Experiment>,
@@ -210,7 +210,7 @@ fn rows(report: &Report) -> String {
             format!("{:+.1} {points}", row.error()),
             row.range.map_or_else(String::new, |range| range_of(range, row.unit)),
             row.null.map_or_else(String::new, |null| figure(null, row.unit)),
-            row.role.name().to_owned(),
+            row.role.label().to_owned(),
         ]);
     }
     fitted(table, &[vec![5], vec![4]])

@@ -64,7 +64,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The word for the role in tables and JSON.
+    /// The word for the role in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,6 +72,15 @@ impl Role {
             Role::Predicted => "predicted",
             Role::Reproduced => "reproduced",
             Role::Beside => "beside",
+        }
+    }
+
+    /// The words for the role in tables.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Role::Beside => "no target",
+            _ => self.name(),
         }
     }
 }

@@ -51,13 +51,13 @@ const COLUMNS: [(Option<Sort>, Column<FlowRow>); 8] = [
         Some(Sort::Moves),
         Column {
             title: "moves",
-            width: 6,
+            width: 7,
             from: 0,
             left: false,
             text: |flow| grouped(flow.moves.into()),
         },
     ),
-    (None, Column { title: "last move", width: 13, from: 0, left: false, text: moved }),
+    (None, Column { title: "last move", width: 12, from: 0, left: false, text: moved }),
     (None, Column { title: "CPU", width: 5, from: 0, left: false, text: cpu }),
     (
         None,
@@ -149,18 +149,19 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// How many of all flows are in the answer, where it does not have all.
-fn listed(seen: &Seen) -> String {
+/// How many flows are in the answer, and how many there are, where it does not have all.
+fn left_out(seen: &Seen) -> Option<(String, String)> {
     let all = seen.status.flow_statistics.as_ref().map_or(0, |statistics| statistics.flows);
     let listed = seen.flows.len() as u64;
-    if all <= listed {
-        String::new()
-    } else {
-        format!("; the {} largest of {}", grouped(listed), grouped(all))
-    }
+    (all > listed).then(|| (grouped(listed), grouped(all)))
 }
 
-fn why_none(seen: &Seen, app: &App) -> &'static str {
+fn listed(seen: &Seen) -> String {
+    left_out(seen)
+        .map_or_else(String::new, |(listed, all)| format!("; the {listed} largest of {all}"))
+}
+
+fn why_none(seen: &Seen, app: &App) -> String {
     if !seen.status.settings.flow_stats {
         match seen.status.command {
             Command::Run => "flows are not counted: the instance runs with --no-flow-stats",
@@ -168,9 +169,17 @@ fn why_none(seen: &Seen, app: &App) -> &'static str {
                 "flows are not counted: the instance runs without --flows"
             }
         }
+        .to_owned()
     } else if !app.view.filter.is_empty() && !seen.flows.is_empty() {
-        "no flow contains the filter's text; Esc clears it"
+        match left_out(seen) {
+            None => "no flow contains the filter's text; Esc clears it".to_owned(),
+            Some((listed, _)) => {
+                format!(
+                    "none of the {listed} largest flows contains the filter's text; Esc clears it"
+                )
+            }
+        }
     } else {
-        "no flow was counted yet"
+        "no flow was counted yet".to_owned()
     }
 }
