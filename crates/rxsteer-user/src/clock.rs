@@ -26,7 +26,13 @@ impl Clock {
     /// Ticks since the start, wrapping.
     #[inline]
     pub(crate) fn now(self) -> u32 {
-        (self.now_ns() >> TICK_SHIFT) as u32
+        Clock::tick(self.now_ns())
+    }
+
+    /// The tick of a time in nanoseconds since the start.
+    #[inline]
+    pub(crate) fn tick(ns: u64) -> u32 {
+        (ns >> TICK_SHIFT) as u32
     }
 }
 

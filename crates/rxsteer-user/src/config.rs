@@ -92,6 +92,10 @@ pub struct PipelineConfig {
     /// Number every packet in its flow and check the order on the workers. This also counts flows and moves. It
     /// costs a table lookup per packet.
     pub check_order: bool,
+    /// Whether `balance` goes by the time that handlers take on each CPU, in place of the number of packets: a CPU on which
+    /// they are slow, or interrupted by other work, gets fewer buckets. Moves then differ from run to run. The default is
+    /// false. It costs the worker a look at the clock per list.
+    pub measure_load: bool,
 }
 
 impl PipelineConfig {
@@ -124,6 +128,7 @@ impl PipelineConfig {
             on_full: OnFull::Drop,
             pin: true,
             check_order: false,
+            measure_load: false,
         }
     }
 

@@ -147,6 +147,7 @@ impl<H: Handler> Pipeline<H> {
         for ((slot, backlogs), handler) in group.slots.iter().zip(backlogs_by_cpu).zip(handlers) {
             let worker = Worker {
                 idle_looks: idle_looks(config, slot.cpu, pin),
+                measures: config.measure_load,
                 slot: slot.clone(),
                 group: group.clone(),
                 backlogs,
@@ -287,7 +288,9 @@ fn receivers(
     let mut backlogs_by_cpu: Vec<Vec<BacklogReceiver>> = cpus.iter().map(|_| Vec::new()).collect();
     let threads = config.rx_cpus.len();
     let schedule = Arc::new(Schedule::new(&config.changes));
-    let rebalancing = Arc::new(Rebalancing::new());
+    let measured = if config.measure_load { &*shared.group.slots } else { &[] };
+    let workers = measured.iter().map(|slot| slot.progress.clone()).collect();
+    let rebalancing = Arc::new(Rebalancing::new(workers));
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
         let mut backlogs: Vec<BacklogSender> = Vec::new();
         for (cpu, receiving_ends) in cpus.iter().zip(&mut backlogs_by_cpu) {

@@ -6,13 +6,15 @@
 //! ```
 //!
 //! The interval is one of the packets' receive times, so that a replay at full speed balances as often as the recorded
-//! traffic would have been, and with one RX thread always alike. The load of a CPU is the packets that are sent there:
-//! a handler's time is not measured, since it differs from run to run.
+//! traffic would have been, and with one RX thread always alike. The load of a CPU is the packets that are sent there. A
+//! handler's time differs from run to run, so it counts only if the configuration asks for it
+//! ([`measure_load`](crate::PipelineConfig::measure_load)).
 
 use crate::change::Switch;
-use rxsteer_core::{Balance, Balancer, CpuLoad, Move, Plan};
+use crate::worker_group::WorkerProgress;
+use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move, Plan};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Moves that are kept for reports; later ones are only counted.
 pub const MOST_MOVES_KEPT: usize = 4096;
@@ -47,6 +49,8 @@ pub struct MovesByLoad {
 pub(crate) struct Rebalancing {
     /// When the present interval ends.
     next_ns: AtomicU64,
+    /// The workers, if their time counts.
+    workers: Vec<Arc<WorkerProgress>>,
     state: Mutex<State>,
 }
 
@@ -55,12 +59,15 @@ struct State {
     begin_ns: Option<u64>,
     last_ns: u64,
     balancer: Option<(Balance, Balancer)>,
+    /// By worker, its work until the last interval.
+    worked: Vec<(u64, u64)>,
     moves: MovesByLoad,
 }
 
 impl Rebalancing {
-    pub(crate) fn new() -> Rebalancing {
-        Rebalancing { next_ns: AtomicU64::new(0), state: Mutex::default() }
+    /// Goes by the time of `workers`; without any, by packets.
+    pub(crate) fn new(workers: Vec<Arc<WorkerProgress>>) -> Rebalancing {
+        Rebalancing { next_ns: AtomicU64::new(0), workers, state: Mutex::default() }
     }
 
     /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it. Moves, if any, are
@@ -93,9 +100,18 @@ impl Rebalancing {
         let begin_ns = *state.begin_ns.get_or_insert(time_ns);
         let elapsed_ns = time_ns.saturating_sub(state.last_ns);
         state.last_ns = time_ns;
-        let State { balancer, moves, .. } = &mut *state;
+        let State { balancer, worked, moves, .. } = &mut *state;
+        let now: Vec<(u64, u64)> = self.workers.iter().map(|worker| worker.work()).collect();
+        let before = std::mem::replace(worked, now);
+        let load = |cpu| {
+            let at = self.workers.iter().position(|worker| worker.cpu == cpu);
+            let pair = at.and_then(|at| Some((before.get(at)?, worked.get(at)?)));
+            let Some((before, now)) = pair else { return CpuLoad::unmeasured(cpu) };
+            let (ours_ns, packets) = (now.0 - before.0, now.1 - before.1);
+            CpuLoad { ours_ns, packets, ..CpuLoad::unmeasured(cpu) }
+        };
         switch.rebalance(|plan| {
-            let Some(made) = decide(plan, balancer, elapsed_ns) else { return Vec::new() };
+            let Some(made) = decide(plan, balancer, load, elapsed_ns) else { return Vec::new() };
             moves.intervals += 1;
             moves.moved += made.len() as u64;
             let room = MOST_MOVES_KEPT - moves.first.len();
@@ -116,6 +132,7 @@ impl Rebalancing {
 fn decide(
     plan: &Plan,
     balancer: &mut Option<(Balance, Balancer)>,
+    load: impl Fn(CpuId) -> CpuLoad,
     elapsed_ns: u64,
 ) -> Option<Vec<Move>> {
     let (Some(balance), Some(counted)) = (plan.config().policy.balance(), plan.bucket_counts())
@@ -125,8 +142,7 @@ fn decide(
     };
     match balancer {
         Some((settings, balancer)) if settings == balance => {
-            let cpus = plan.bucket_cpus().into_iter().map(CpuLoad::unmeasured);
-            let cpus: Vec<CpuLoad> = cpus.collect();
+            let cpus: Vec<CpuLoad> = plan.bucket_cpus().into_iter().map(load).collect();
             Some(balancer.interval(plan.bucket_table(), &cpus, &counted, elapsed_ns))
         }
         _ => {
@@ -147,7 +163,7 @@ mod tests {
         let cpu = |id| CpuId::new(id).unwrap();
         let config = SteerConfig::new(policy, "0-1".parse().unwrap(), vec![cpu(0)]);
         let switch = Switch::new(Plan::new(&config, 1).unwrap(), 1, 1);
-        let rebalancing = Rebalancing::new();
+        let rebalancing = Rebalancing::new(Vec::new());
         let mut seen = switch.see();
         let mut steering = Steering::of_plan(seen.value().plan.clone(), [0]);
         let (mut counts, mut last_ns) = (Vec::new(), 0);

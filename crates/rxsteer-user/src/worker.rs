@@ -62,6 +62,8 @@ pub(crate) struct Worker<H> {
     pub(crate) options: DissectOptions,
     /// Pauses to look for work in before sleeping.
     pub(crate) idle_looks: u32,
+    /// Whether the time in the handler is counted.
+    pub(crate) measures: bool,
 }
 
 /// Why a worker's loop ended.
@@ -184,7 +186,8 @@ impl<H: Handler> Worker<H> {
             return self.process_without_removed(backlog, most, in_hand);
         }
         let Some(list) = self.backlogs[backlog].next_list(most) else { return 0 };
-        record_delays(&self.slot.progress.delay, list.packets, self.clock.now());
+        let begun_ns = self.clock.now_ns();
+        record_delays(&self.slot.progress.delay, list.packets, Clock::tick(begun_ns));
         let packets = list.packets.len() as u32;
         let bytes = list.wire_bytes;
         let (cpu, block, packets_of) = (self.slot.cpu, list.block, list.packets);
@@ -200,6 +203,9 @@ impl<H: Handler> Worker<H> {
         }
         *in_hand = None;
         self.backlogs[backlog].complete(packets);
+        if self.measures {
+            self.slot.progress.busy_ns.add(self.clock.now_ns() - begun_ns);
+        }
         self.count(packets, bytes);
         packets
     }

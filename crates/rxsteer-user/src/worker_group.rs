@@ -29,6 +29,15 @@ pub struct WorkerProgress {
     pub drops: DropCounts,
     /// From queueing to the start of processing.
     pub delay: DelayCounts,
+    /// Nanoseconds in its handler, with interruptions; only if load is measured.
+    pub busy_ns: Count,
+}
+
+impl WorkerProgress {
+    /// Nanoseconds in its handler, and the packets that were processed in them or dropped there.
+    pub(crate) fn work(&self) -> (u64, u64) {
+        (self.busy_ns.get(), self.packets.get() + self.drops.get().total())
+    }
 }
 
 /// One CPU's slot in the group.
@@ -90,6 +99,7 @@ impl WorkerGroup {
                     reordered: Count::default(),
                     drops: DropCounts::default(),
                     delay: DelayCounts::default(),
+                    busy_ns: Count::default(),
                 }),
                 sleeper: Sleeper::new(),
                 stop: AtomicBool::new(false),

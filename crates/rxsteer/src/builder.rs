@@ -189,6 +189,14 @@ impl PipelineBuilder {
         self
     }
 
+    /// Whether `balance` goes by the time that handlers take on each CPU, in place of the number of packets: a CPU on which
+    /// they are slow, or interrupted by other work, gets fewer buckets. Moves then differ from run to run. The default is
+    /// false. It costs a worker a look at the clock per list.
+    pub fn measure_load(mut self, measure: bool) -> PipelineBuilder {
+        self.config.measure_load = measure;
+        self
+    }
+
     /// How fast [`PipelineBuilder::run`] plays a recording; as fast as it can by default.
     pub fn speed(mut self, speed: Speed) -> PipelineBuilder {
         self.speed = speed;

@@ -75,7 +75,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A handler holds memory of the kernel while it works: it does not wait for anything. What takes long, or is asynchronous
+//! A handler must not block: it holds kernel memory until it returns. What takes long, or is asynchronous
 //! (tokio), gets a copy through a bounded channel by `try_send`, and a full channel is a drop to be counted.
 //!
 //! # Frames of your own

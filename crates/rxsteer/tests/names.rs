@@ -17,8 +17,9 @@ fn policies_rules_and_changes_can_be_made_of_their_parts() {
         policy: Some(Policy::Rps),
         ..SteerChange::default()
     };
-    let handler =
-        |_cpu| |list: &PacketList<'_>| list.iter().for_each(|packet: Packet<'_>| drop(packet));
+    let handler = |_cpu| |list: &PacketList<'_>| {
+        let _first: Option<Packet<'_>> = list.iter().next();
+    };
     let (pipeline, receivers) = builder.start(handler).unwrap();
     pipeline.control().change(&change).unwrap();
     let progress = receivers[0].progress();

@@ -259,6 +259,7 @@ fn pipeline_config(
     config.on_full = OnFull::Drop;
     config.pin = !args.workers.no_pin;
     config.check_order = true;
+    config.measure_load = true;
     config
 }
 
@@ -319,7 +320,7 @@ fn receiving(interface: &Interface) -> Happened {
 fn note_choice(args: &LiveArgs) {
     if args.io == Io::Auto && args.bridge.is_none() {
         output::note(
-            "rxsteer: by packet sockets, since AF_XDP (--io xdp) would take the packets away from this host",
+            "rxsteer: receiving by packet sockets; AF_XDP (--io xdp) would take the packets away from this host",
         );
     }
 }
