@@ -137,7 +137,7 @@ impl Instance {
     fn finished(&self) -> Result<&Finished, Error> {
         self.finished
             .get()
-            .ok_or_else(|| "there is no report before rxsteer_run has returned".into())
+            .ok_or_else(|| "there is no report: rxsteer_run has not returned yet, or failed".into())
     }
 }
 

@@ -99,7 +99,7 @@ static void runs(void)
     struct seen seen = { .rx = rx };
     rxsteer_report report = { .size = sizeof report };
     CHECK(rxsteer_workers(rx) == WORKERS);
-    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_ERROR && SAYS("no report before"));
+    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_ERROR && SAYS("there is no report"));
     CHECK(!rxsteer_report_json(rx));
     CHECK(rxsteer_run(rx, NULL, &seen) == RXSTEER_ERROR && SAYS("handler is NULL"));
     CHECK(rxsteer_run(rx, look, &seen) == RXSTEER_OK);

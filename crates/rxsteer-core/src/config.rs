@@ -120,7 +120,7 @@ impl fmt::Display for ConfigError {
                  number alone, e.g. 0=1"
             ),
             Self::Size(setting, size, most) => {
-                write!(f, "{setting} is {size}; it can be 1 to {most}")
+                write!(f, "{setting}: {size} is out of range; it can be 1 to {most}")
             }
             Self::Rules(count) => {
                 write!(f, "{count} rules are too many: at most {MAX_RULES} can be before the policy")

@@ -136,11 +136,12 @@ impl ForwardPort for XdpPort {
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It goes no further: the inspector has had what it wanted of it.
+    /// It goes no further: the inspector has processed it.
     Keep,
     /// It goes no further, and is counted ([`ForwardCounts::refused`]).
     Drop,
-    /// It is sent by this port, counted from 0.
+    /// It is sent by this port, counted from 0. A packet of which only a part was captured can't be sent, nor one for a port that
+    /// is not there; they count as without room ([`ForwardCounts::unsent`], `tx_full`).
     Send(usize),
 }
 

@@ -6,6 +6,9 @@ use rxsteer_core::{CpuId, FlowHash, FlowKey, SockFlowTable};
 use rxsteer_packet::{DissectOptions, Dissection, FlowOfFrame, FrameClass, dissect, flow_of};
 
 /// Processes packets on one CPU. Each worker has a handler of its own, so it needs no locks.
+///
+/// It is called with packets only, and on a quiet CPU not at all. What has to happen at certain times, such as an export or the
+/// expiry of flows, another thread does ([`FlowTable::expire`](rxsteer_flows::FlowTable::expire)).
 pub trait Handler: Send + 'static {
     /// Processes the packets of `list`, oldest first. When it returns, they count as completed:
     /// later packets of their flows may then run on another CPU.

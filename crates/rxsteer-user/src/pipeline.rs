@@ -259,7 +259,7 @@ impl<H> std::fmt::Display for StillReceiving<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} receivers are still in use, so the workers wait for their packets; finish or drop them first",
+            "receivers still in use: {}; the workers wait for their packets, so finish or drop them first",
             self.receivers
         )
     }

@@ -144,7 +144,8 @@ impl<H> Report<H> {
     }
 
     fn add_worker(&mut self, worker: WorkerReport<H>, steered_to: &CpuSet) {
-        let WorkerProgress { cpu, packets, bytes, reordered, drops, delay, busy_ns: _ } = &*worker.progress;
+        let WorkerProgress { cpu, packets, bytes, reordered, drops, delay, busy_ns: _ } =
+            &*worker.progress;
         let (packets, drops) = (packets.get(), drops.get());
         self.delivered += packets;
         self.reordered += reordered.get();
