@@ -222,7 +222,10 @@ impl Balancer {
         if self.moved.is_empty() || cpus.iter().all(|load| load.ours_ns == 0) {
             return held;
         }
-        let sent = |at: usize| f64::from(counted.packets[at].wrapping_sub(self.counted[at]));
+        let sent = |at: usize| {
+            let counts = counted.packets.get(at).zip(self.counted.get(at));
+            counts.map_or(0.0, |(now, before)| f64::from(now.wrapping_sub(*before)))
+        };
         // By CPU, how many more packets its buckets got than it completed.
         let of_buckets = |load: &CpuLoad| {
             let here = (0..table.len()).filter(|bucket| table[*bucket] == load.cpu);
