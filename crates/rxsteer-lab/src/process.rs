@@ -1,5 +1,6 @@
 //! Other programs: run until they end, or until a value is dropped.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,23 @@ pub(crate) fn shown(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
+/// Where programs are looked for: PATH, then the folders of the system's programs, which PATH often lacks (cron, su).
+pub(crate) fn folders() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // An empty one is the current folder, from which root had better start nothing.
+    let named = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
+    named.chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect()
+}
+
+/// Lets a command, and what it starts, be looked for in [`folders`].
+fn found(command: &mut Command) -> &mut Command {
+    // They come from such a path, so they can be joined again.
+    command.env("PATH", std::env::join_paths(folders()).unwrap_or_default())
+}
+
 /// Runs a command until it ends.
 pub(crate) fn finish(command: &mut Command) -> Result<Output> {
-    let output = command.stdin(Stdio::null()).output();
+    let output = found(command).stdin(Stdio::null()).output();
     output.tried(|| format!("start `{}`; is it installed?", shown(command)))
 }
 
@@ -51,7 +66,8 @@ impl Process {
     /// Starts a command.
     pub fn start(command: &mut Command) -> Result<Self> {
         let shown = shown(command);
-        let child = command.spawn().tried(|| format!("start `{shown}`; is it installed?"))?;
+        let child =
+            found(command).spawn().tried(|| format!("start `{shown}`; is it installed?"))?;
         Ok(Self { shown, child })
     }
 

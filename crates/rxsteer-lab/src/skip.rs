@@ -1,7 +1,7 @@
 //! The requirements of a live test, and the message that reports what is missing.
 
+use crate::process::folders;
 use std::io::Write;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Prints that a test is skipped, and why.
@@ -15,14 +15,10 @@ pub fn skipped(test: &str, reason: &str) {
 /// Which of root and `programs` is missing, if any is.
 pub fn missing(programs: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return Some("it makes network namespaces, which takes root".to_owned());
+        return Some("it makes network namespaces, which requires root".to_owned());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = |program: &&&str| {
-        std::env::split_paths(&path)
-            .chain([Path::new("/usr/sbin").to_owned(), Path::new("/sbin").to_owned()])
-            .any(|folder| folder.join(program).is_file())
-    };
+    let folders = folders();
+    let found = |program: &&&str| folders.iter().any(|folder| folder.join(program).is_file());
     let absent: Vec<&str> = programs.iter().filter(|program| !found(program)).copied().collect();
     (!absent.is_empty()).then(|| format!("not installed here: {}", absent.join(", ")))
 }
