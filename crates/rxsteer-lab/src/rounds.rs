@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Rounds<T> {
     /// By what was measured.
     pub(crate) series: Vec<Series<T>>,
-    /// Rounds that were begun.
-    pub(crate) begun: usize,
+    /// Rounds that were completed.
+    pub(crate) complete: usize,
     /// Whether it was interrupted.
     pub(crate) partial: bool,
     /// Steal time, in percent of all CPUs.
@@ -24,7 +24,7 @@ pub(crate) struct Rounds<T> {
 /// The measurements of one thing.
 #[derive(Debug, Clone)]
 pub(crate) struct Series<T> {
-    /// By round that was begun; `None` where it could not be measured.
+    /// By round, also an incomplete one; `None` where it could not be measured.
     pub(crate) samples: Vec<Option<T>>,
     /// Why measurements have no figure.
     pub(crate) failures: Vec<String>,
@@ -62,7 +62,7 @@ pub(crate) fn interleaved<T>(
 ) -> Result<Rounds<T>> {
     let mut result = Rounds {
         series: names.iter().map(|_| Series { samples: vec![], failures: vec![] }).collect(),
-        begun: 0,
+        complete: 0,
         partial: false,
         steal_percent: 0.0,
     };
@@ -71,9 +71,8 @@ pub(crate) fn interleaved<T>(
     let mut order: Vec<usize> = (0..names.len()).collect();
     let mut first_failure: Option<LabError> = None;
     let mut done = 0;
-    'rounds: for _ in 0..rounds {
+    'rounds: for round in 0..rounds {
         order.shuffle(&mut rng);
-        result.begun += 1;
         for series in &mut result.series {
             series.samples.push(None);
         }
@@ -84,7 +83,7 @@ pub(crate) fn interleaved<T>(
             progress(done, names.len() * rounds, &names[index]);
             let series = &mut result.series[index];
             match measure(index) {
-                Ok(sample) => series.samples[result.begun - 1] = Some(sample),
+                Ok(sample) => series.samples[round] = Some(sample),
                 // An interrupt from a terminal also ends the programs that were measured.
                 Err(_) if stop.load(Ordering::Relaxed) => break 'rounds,
                 Err(error) => {
@@ -94,6 +93,7 @@ pub(crate) fn interleaved<T>(
             }
             done += 1;
         }
+        result.complete += 1;
     }
     if let Some(error) = first_failure
         && result.series.iter().all(|series| series.samples.iter().all(Option::is_none))
@@ -104,4 +104,25 @@ pub(crate) fn interleaved<T>(
     let cpus = begin.until(&Snapshot::now()?);
     result.steal_percent = cpus.iter().map(|cpu| cpu.steal).sum::<f64>() / cpus.len().max(1) as f64;
     Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupted_round_is_not_complete_and_its_figures_are_kept() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let stop = AtomicBool::new(false);
+        let count = std::cell::Cell::new(0);
+        let measure = |_| {
+            count.set(count.get() + 1);
+            stop.store(count.get() == 4, Ordering::Relaxed);
+            Ok(count.get())
+        };
+        let rounds = interleaved(&names, 5, &stop, |_, _, _| (), measure).unwrap();
+        assert_eq!((rounds.complete, rounds.partial), (1, true));
+        let figures: usize = rounds.series.iter().map(|series| series.figures().len()).sum();
+        assert_eq!(figures, 4);
+    }
 }

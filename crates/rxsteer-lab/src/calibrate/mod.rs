@@ -38,7 +38,7 @@ pub(crate) use scenario::{requests_set, rules_set};
 pub struct Calibration {
     /// The machine.
     pub machine: Machine,
-    /// Rounds that were begun.
+    /// Rounds that were completed; an interrupted one is in the figures, but not here.
     pub rounds: usize,
     /// Whether it was interrupted; then there is no scenario.
     pub partial: bool,
@@ -119,7 +119,7 @@ pub fn calibrate(
     let measure = |index: usize| cells[index].measure(quick);
     let measured = interleaved(&names, rounds, stop, progress, measure)?;
     let failures = measured.failures(&names);
-    let Rounds { series, begun, partial, steal_percent } = measured;
+    let Rounds { series, complete, partial, steal_percent } = measured;
     let times: Vec<Option<Time>> =
         names.iter().zip(&series).map(|(name, of)| Time::of(name.clone(), &of.figures())).collect();
     let machine = Machine::here();
@@ -130,7 +130,7 @@ pub fn calibrate(
     };
     Ok(Calibration {
         machine,
-        rounds: begun,
+        rounds: complete,
         partial,
         quick,
         steal_percent,

@@ -33,7 +33,7 @@ pub struct Report {
     pub machine: Machine,
     /// The interface that is steered and its peer, if they are interfaces of this machine and no veth pair.
     pub interfaces: Option<[String; 2]>,
-    /// Rounds that were begun.
+    /// Rounds that were completed; an interrupted one is in the figures, but not here.
     pub rounds: usize,
     /// Steal time while it ran, in percent of all CPUs.
     pub steal_percent: f64,
@@ -128,7 +128,7 @@ pub fn run(
         let (method, load) = &measured[index];
         experiment.measure(method, load, scale)
     };
-    let Rounds { series, begun, partial, steal_percent } =
+    let Rounds { series, complete, partial, steal_percent } =
         interleaved(&names, scale.rounds, stop, progress, once)?;
     let cells: Vec<Cell> = measured
         .into_iter()
@@ -149,7 +149,7 @@ pub fn run(
         partial,
         machine: Machine::here(),
         interfaces: chosen_cards().map(|cards| [cards.steered.clone(), cards.peer.clone()]),
-        rounds: begun,
+        rounds: complete,
         steal_percent: (10.0 * steal_percent).round() / 10.0,
         published: super::published::beside(about.name, &rows),
         rows,

@@ -100,7 +100,7 @@ impl Speeds {
 pub struct Validation {
     /// The machine.
     pub machine: Machine,
-    /// Rounds that were begun.
+    /// Rounds that were completed; an interrupted one is in the figures, but not here.
     pub rounds: usize,
     /// Whether it was a short run, whose figures decide nothing.
     pub quick: bool,
@@ -176,7 +176,7 @@ pub fn measure(
     let once = |index: usize| all[index].measure(quick);
     let measured = interleaved(&names, rounds, stop, progress, once)?;
     let failures = measured.failures(&names);
-    let Rounds { series, begun, partial, steal_percent } = measured;
+    let Rounds { series, complete, partial, steal_percent } = measured;
     let mut figures: Vec<Measured> =
         series.iter().map(|series| Measured::of(&series.figures())).collect();
     let references = [figures[count].rate, figures[count + 1].rate];
@@ -202,10 +202,10 @@ pub fn measure(
             Ok(Row { prediction, adjusted, adjusted_null, measured })
         })
         .collect::<Result<Vec<Row>>>()?;
-    let no_verdict = errors::no_verdict(quick, partial, begun, steal_percent, &references);
+    let no_verdict = errors::no_verdict(quick, partial, complete, steal_percent, &references);
     Ok(Validation {
         machine: Machine::here(),
-        rounds: begun,
+        rounds: complete,
         quick,
         partial,
         steal_percent,
