@@ -45,6 +45,15 @@ pub enum LabError {
         /// The place and the reason.
         why: String,
     },
+    /// Another lab measures.
+    #[error(
+        "another rxsteer lab measures on this machine{}. Two at once would disturb each other's figures: wait until it ends, or stop it",
+        .process.map_or(String::new(), |process| format!(" (process {process})"))
+    )]
+    Busy {
+        /// Its process, if known.
+        process: Option<u32>,
+    },
     /// Something did not happen in time.
     #[error("{what} within {seconds} s; {stderr}")]
     Late {

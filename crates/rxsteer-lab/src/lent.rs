@@ -5,12 +5,15 @@
 //!                       └ a record in /run, written first, has what is restored
 //! ```
 //!
+//! A record of another network namespace than this one is left alone: its interface does not belong here.
+//!
 //! What is restored: name, whether it is up, addresses, routes, GRO, the kernel's own steering on its queues, and threaded NAPI.
 
 use crate::error::{Result, Tried};
 use crate::process::typed;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The folder of records: a file per interface.
@@ -59,11 +62,13 @@ pub(crate) struct Lent {
     /// The process that has it.
     process: u32,
     /// The namespace in which it is.
-    namespace: String,
+    pub(crate) namespace: String,
     /// Its name there.
     pub(crate) name: String,
     /// Its name here.
     home: String,
+    /// The inode of the network namespace that is "here".
+    home_namespace: u64,
     is_up: bool,
     addresses: Vec<String>,
     routes: Vec<String>,
@@ -86,6 +91,7 @@ impl Lent {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             home: home.to_owned(),
+            home_namespace: here()?,
             is_up,
             addresses: addresses(home)?,
             routes: routes(home)?,
@@ -117,7 +123,18 @@ impl Lent {
     }
 
     fn record(&self) -> PathBuf {
-        Path::new(RECORDS).join(&self.home)
+        Path::new(RECORDS).join(format!("{}.{}", self.home_namespace, self.home))
+    }
+
+    /// That it can't be given back here, and what to do.
+    pub(crate) fn left(&self) -> String {
+        let Lent { home, home_namespace, namespace, .. } = self;
+        format!(
+            "a killed lab left the interface {home} in the namespace {namespace}. It is not given back, since it is from another network \
+             namespace than this one, number {home_namespace}. Run sudo rxsteer lab list there; lsns -t net shows the namespaces. If that one no \
+             longer exists, remove {}: then the next lab deletes {namespace} with the interface",
+            self.record().display()
+        )
     }
 
     /// Moves it back, and restores what it was. What the system refuses is left out: the interface may be gone.
@@ -152,16 +169,25 @@ impl Lent {
     }
 }
 
-/// Gives back the interfaces of processes that no longer exist.
-pub(crate) fn restore() {
-    let Ok(records) = fs::read_dir(RECORDS) else { return };
-    for record in records.flatten() {
-        let text = fs::read_to_string(record.path()).unwrap_or_default();
-        let Ok(lent) = serde_json::from_str::<Lent>(&text) else { continue };
-        if !Path::new("/proc").join(lent.process.to_string()).exists() {
-            lent.give_back();
-        }
-    }
+/// The inode of the network namespace of this process, which is its number.
+fn here() -> Result<u64> {
+    const OWN: &str = "/proc/self/ns/net";
+    fs::metadata(OWN).map(|about| about.ino()).tried(|| format!("look at {OWN}"))
+}
+
+/// Gives back the interfaces of processes that no longer exist. Returns those that are from another network namespace than this one.
+pub(crate) fn restore() -> Vec<Lent> {
+    let Ok(records) = fs::read_dir(RECORDS) else { return vec![] };
+    let lent = records.flatten().filter_map(|record| {
+        let text = fs::read_to_string(record.path()).ok()?;
+        serde_json::from_str::<Lent>(&text).ok()
+    });
+    let is_left = |lent: &Lent| !Path::new("/proc").join(lent.process.to_string()).exists();
+    let here = here().ok();
+    let (ours, others): (Vec<Lent>, Vec<Lent>) =
+        lent.filter(is_left).partition(|lent| here == Some(lent.home_namespace));
+    ours.iter().for_each(Lent::give_back);
+    others
 }
 
 /// The state of [`FEATURES`] in what `ethtool -k` prints, without those that can't be switched.

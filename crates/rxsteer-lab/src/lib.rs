@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod begin;
 mod busy;
 #[cfg(feature = "bpf")]
 pub mod calibrate;
@@ -79,6 +80,7 @@ mod testbed;
 pub mod validate;
 
 pub use application::{Heard, MovingApplication};
+pub use begin::{Begun, begin};
 pub use busy::BusyProcesses;
 pub use cards::{Cards, InUse, chosen_cards, in_use, use_cards};
 pub use cpu_use::CpuUse;

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Result, Tried};
+use crate::lent::{self, Lent};
 use crate::process::{output, typed};
 
 /// The folder in which `ip netns` keeps namespaces.
@@ -31,8 +32,7 @@ impl Namespace {
     /// Creates a namespace whose loopback interface is up.
     pub fn new() -> Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        crate::lent::restore();
-        sweep();
+        clear_up();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", std::process::id());
         typed(&format!("ip netns add {name}"))?;
@@ -123,14 +123,22 @@ fn enter(path: &Path) -> Result<()> {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).tried(what)
 }
 
-/// Deletes the namespaces of processes that no longer exist, since a killed test cannot clean up.
-fn sweep() {
+/// Gives interfaces of processes that no longer exist back, and deletes the namespaces of such processes, since a killed test or lab can't do
+/// so. Returns the interfaces that belong to another network namespace than this process; their namespaces are kept.
+pub(crate) fn clear_up() -> Vec<Lent> {
+    let others = lent::restore();
+    sweep(&others);
+    others
+}
+
+fn sweep(others: &[Lent]) {
     let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
         let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
         if let Some((process, _)) = process
             && process.parse::<u32>().is_ok()
             && !Path::new("/proc").join(process).exists()
+            && !others.iter().any(|lent| lent.namespace == name)
         {
             remove(&name);
         }

@@ -32,14 +32,21 @@ impl Drop for SockFlowEntries {
     }
 }
 
-/// Restores the value of a record: that of this process, or of one that no longer exists.
-pub(crate) fn restore() {
-    let Ok(record) = fs::read_to_string(RECORD) else { return };
-    let Some((process, old)) = record.split_once(' ') else { return };
+/// Restores the value of a record: that of this process, or of one that no longer exists. Returns why that is not possible, if it is not.
+pub(crate) fn restore() -> Option<String> {
+    let record = fs::read_to_string(RECORD).ok()?;
+    let (process, old) = record.split_once(' ')?;
     let is_ours = process == std::process::id().to_string();
-    if is_ours || !Path::new("/proc").join(process).exists() {
-        // Whoever may not write it did not change it either.
-        let _ = fs::write(SETTING, old);
-        let _ = fs::remove_file(RECORD);
+    if !is_ours && Path::new("/proc").join(process).exists() {
+        return None;
     }
+    // Only the first network namespace of the machine shows the setting.
+    if let Err(why) = fs::write(SETTING, old) {
+        return Some(format!(
+            "rps_sock_flow_entries is not restored to {old}, since {SETTING} can't be written here ({why}). Run sudo rxsteer lab list in the \
+             network namespace in which the lab was started that was killed"
+        ));
+    }
+    let _ = fs::remove_file(RECORD);
+    None
 }

@@ -1,0 +1,73 @@
+//! Before a lab measures: only one does so at a time, and what a killed one left is removed first.
+
+use crate::error::{LabError, Result, Tried};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::path::Path;
+
+/// Locked by the lab that measures; it contains the id of its process.
+const LOCK: &str = "/run/rxsteer-lab.lock";
+
+/// A lab that may measure, until this is dropped.
+#[derive(Debug)]
+pub struct Begun {
+    /// What a killed lab left and this one can't restore, with the reason, in sentences.
+    pub left: Vec<String>,
+    _lock: Option<File>,
+}
+
+/// Refuses to begin while another lab measures. Then, as root, removes and restores what a killed lab left.
+///
+/// # Errors
+///
+/// [`LabError::Busy`], or what the system refused.
+pub fn begin() -> Result<Begun> {
+    let lock = lock(Path::new(LOCK))?;
+    let mut left = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        left.extend(crate::namespace::clear_up().iter().map(crate::lent::Lent::left));
+        #[cfg(feature = "bpf")]
+        left.extend(crate::sock_flow_entries::restore());
+    }
+    Ok(Begun { left, _lock: lock })
+}
+
+/// Locks the file. Who may not write it, because they are not root, only looks whether it is locked.
+fn lock(path: &Path) -> Result<Option<File>> {
+    let what = || format!("lock {}", path.display());
+    let ours = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let may_write = ours.is_ok();
+    // Without the file, no lab of root has begun since the machine was started.
+    let Ok(mut file) = ours.or_else(|_| File::open(path)) else { return Ok(None) };
+    match file.try_lock() {
+        Ok(()) if may_write => {
+            file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).tried(what)?;
+            Ok(Some(file))
+        }
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            Err(LabError::Busy { process: text.parse().ok() })
+        }
+        Err(TryLockError::Error(why)) => Err(why).tried(what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_lab_is_refused_until_the_first_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let first = lock(&path).unwrap();
+        assert!(first.is_some());
+        let refused = lock(&path).unwrap_err().to_string();
+        let named = format!("(process {})", std::process::id());
+        assert!(refused.contains(&named) && refused.contains("wait until it ends"), "{refused}");
+        drop(first);
+        assert!(lock(&path).unwrap().is_some());
+        assert!(lock(&folder.path().join("absent/lock")).unwrap().is_none());
+    }
+}
