@@ -6,6 +6,8 @@ use crate::Outcome;
 use crate::output::lines::fitted;
 use crate::output::{print, table};
 use anyhow::Context;
+use rxsteer_lab::experiment::{FEWEST_ROUNDS, no_verdict};
+use rxsteer_user::shown;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,6 +21,7 @@ struct Saved {
     quick: bool,
     partial: bool,
     rounds: usize,
+    steal_percent: f64,
     rows: Vec<Row>,
 }
 
@@ -45,6 +48,7 @@ struct Figure {
     median: f64,
     low: f64,
     high: f64,
+    rounds: usize,
     unit: String,
 }
 
@@ -58,8 +62,8 @@ struct Compared {
     b: Figure,
     /// Median of B to that of A; `None` where that of A is 0.
     ratio: Option<f64>,
-    /// Whether the intervals have a value in common.
-    overlap: bool,
+    /// Whether the intervals have a value in common; `None` where they cover too little, or a report allows no verdict.
+    overlap: Option<bool>,
 }
 
 /// A comparison.
@@ -69,6 +73,9 @@ struct Comparison {
     rows: Vec<Compared>,
     /// How the runs differ.
     differences: Vec<String>,
+    /// Why a report allows no verdict.
+    no_verdict_a: Option<String>,
+    no_verdict_b: Option<String>,
     /// Rows that only one report has a figure for.
     only_a: Vec<String>,
     only_b: Vec<String>,
@@ -85,6 +92,20 @@ pub(super) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
         b.experiment
     );
     let comparison = compare(&a, &b);
+    if comparison.rows.is_empty() {
+        let named = |rows: &[String]| match rows {
+            [] => "nothing".to_owned(),
+            rows => rows.join(", "),
+        };
+        anyhow::bail!(
+            "there is nothing to compare: {} and {} have no figure for the same method and load. The first one has figures for: {}; the \
+             second one for: {}",
+            shown(&args.a),
+            shown(&args.b),
+            named(&comparison.only_a),
+            named(&comparison.only_b)
+        );
+    }
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&comparison)?))?;
     } else {
@@ -114,6 +135,9 @@ fn compare(a: &Saved, b: &Saved) -> Comparison {
         let row_of = of.rows.iter().find(|it| it.method == row.method && it.load == row.load)?;
         row_of.metrics.get(&row.headline).cloned()
     };
+    let [no_verdict_a, no_verdict_b] =
+        [a, b].map(|of| no_verdict(of.quick, of.partial, of.rounds, of.steal_percent));
+    let may_conclude = no_verdict_a.is_none() && no_verdict_b.is_none();
     let mut rows = Vec::new();
     let mut only_a = Vec::new();
     for row in &a.rows {
@@ -127,7 +151,8 @@ fn compare(a: &Saved, b: &Saved) -> Comparison {
             load: row.load.clone(),
             metric: row.headline.clone(),
             ratio: (figure.median != 0.0).then(|| other.median / figure.median),
-            overlap: figure.low <= other.high && other.low <= figure.high,
+            overlap: (may_conclude && figure.rounds.min(other.rounds) >= FEWEST_ROUNDS)
+                .then(|| figure.low <= other.high && other.low <= figure.high),
             a: figure.clone(),
             b: other,
         });
@@ -140,6 +165,8 @@ fn compare(a: &Saved, b: &Saved) -> Comparison {
         only_a,
         rows,
         differences: differences(a, b),
+        no_verdict_a,
+        no_verdict_b,
     }
 }
 
@@ -176,7 +203,7 @@ fn text(comparison: &Comparison) -> String {
             interval(&row.a),
             interval(&row.b),
             row.ratio.map_or("–".to_owned(), ratio),
-            if row.overlap { "overlap" } else { "apart" }.to_owned(),
+            row.overlap.map_or("–", |overlap| if overlap { "overlap" } else { "apart" }).to_owned(),
         ]);
     }
     let mut text =
@@ -184,6 +211,11 @@ fn text(comparison: &Comparison) -> String {
     // Writing to a String does not fail.
     for difference in &comparison.differences {
         let _ = writeln!(text, "\nNOTE {difference}.");
+    }
+    for (which, why) in [("A", &comparison.no_verdict_a), ("B", &comparison.no_verdict_b)] {
+        if let Some(why) = why {
+            let _ = writeln!(text, "\nNOTE {which} allows no verdict on intervals: {why}.");
+        }
     }
     for (which, rows) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !rows.is_empty() {
@@ -198,9 +230,9 @@ mod tests {
     use super::*;
 
     fn saved(kernel: &str, median: f64) -> Saved {
-        let figure = serde_json::json!({"median": median, "low": median - 1.0, "high": median + 1.0, "unit": "1/s"});
+        let figure = serde_json::json!({"median": median, "low": median - 1.0, "high": median + 1.0, "rounds": 9, "unit": "1/s"});
         serde_json::from_value(serde_json::json!({
-            "experiment": "rr", "quick": false, "partial": false, "rounds": 9,
+            "experiment": "rr", "quick": false, "partial": false, "rounds": 9, "steal_percent": 0.0,
             "machine": {"kernel": kernel, "cpu": "x", "cpus": 2, "rxsteer": "1"},
             "rows": [{"method": "none", "load": "l", "headline": "t", "metrics": {"t": figure}}],
         }))
@@ -210,12 +242,54 @@ mod tests {
     #[test]
     fn ratio_overlap_and_differences_are_those_of_the_figures() {
         let near = compare(&saved("6.1", 10.0), &saved("6.1", 11.0));
-        assert_eq!((near.rows[0].ratio, near.rows[0].overlap), (Some(1.1), true));
+        assert_eq!((near.rows[0].ratio, near.rows[0].overlap), (Some(1.1), Some(true)));
         assert!(near.differences.is_empty());
         let far = compare(&saved("6.1", 10.0), &saved("6.2", 20.0));
-        assert_eq!((far.rows[0].ratio, far.rows[0].overlap), (Some(2.0), false));
+        assert_eq!((far.rows[0].ratio, far.rows[0].overlap), (Some(2.0), Some(false)));
         assert_eq!(far.differences, ["the kernel differs: 6.1 and 6.2"]);
         assert_eq!(compare(&saved("6.1", 0.0), &saved("6.1", 1.0)).rows[0].ratio, None);
+    }
+
+    #[test]
+    fn intervals_of_few_rounds_have_no_verdict() {
+        let whole = saved("6.1", 10.0);
+        let change = |change: fn(&mut Saved)| {
+            let mut other = saved("6.1", 20.0);
+            change(&mut other);
+            compare(&whole, &other)
+        };
+        let quick = change(|of| of.quick = true);
+        assert_eq!((quick.rows[0].overlap, quick.no_verdict_a.clone()), (None, None));
+        let said = text(&quick);
+        assert!(said.contains("NOTE B allows no verdict on intervals: "), "{said}");
+        assert!(said.contains("--quick") && !said.contains("apart"), "{said}");
+        assert_eq!(change(|of| of.partial = true).rows[0].overlap, None);
+        assert_eq!(change(|of| of.rounds = 5).rows[0].overlap, None);
+        assert_eq!(change(|of| of.steal_percent = 9.0).rows[0].overlap, None);
+        // A figure that fewer rounds have than the others.
+        let failed = change(|of| of.rows[0].metrics.get_mut("t").unwrap().rounds = 5);
+        assert_eq!((failed.rows[0].overlap, failed.no_verdict_b), (None, None));
+        assert_eq!(change(|_| ()).rows[0].overlap, Some(false));
+    }
+
+    #[test]
+    fn reports_without_common_figures_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, rows: serde_json::Value| {
+            let path = folder.path().join(name);
+            let report = serde_json::json!({
+                "experiment": "rr", "quick": false, "partial": true, "rounds": 0, "steal_percent": 0.0,
+                "machine": {"kernel": "6.1", "cpu": "x", "cpu_count": 2, "rxsteer": "1"}, "rows": rows,
+            });
+            std::fs::write(&path, report.to_string()).unwrap();
+            path
+        };
+        let row = serde_json::json!([{"method": "none", "load": "l", "headline": "t", "metrics": {
+            "t": {"median": 1.0, "low": 1.0, "high": 1.0, "rounds": 1, "unit": "1/s"}}}]);
+        let (a, b) = (file("a", serde_json::json!([])), file("b", row));
+        let refused = command(&CompareArgs { a, b, json: false }).err().unwrap().to_string();
+        assert!(refused.starts_with("there is nothing to compare"), "{refused}");
+        assert!(refused.ends_with("for: nothing; the second one for: none, l"), "{refused}");
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub use figures::{Against, Figure};
 pub use machine::Machine;
 pub use published::Published;
 pub use run::{Report, Row, Skipped, Verdict, run};
+pub use verdict::{FEWEST_ROUNDS, no_verdict};
 
 use crate::Result;
 use serde::Serialize;

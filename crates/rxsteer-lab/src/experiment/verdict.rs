@@ -7,26 +7,36 @@ use rxsteer_sim::compare::Finding;
 /// Above this share of steal time (percent of all CPUs) a run has no verdict.
 const MOST_STEAL: f64 = 5.0;
 /// With fewer rounds there is no verdict: the interval of a median covers too little.
-const FEWEST_ROUNDS: usize = 6;
+pub const FEWEST_ROUNDS: usize = 6;
 /// If the interval of the ratio of two series without steering goes beyond this, the load is noisy: only a ratio whose whole interval
 /// is farther from 1 has a verdict.
 const MOST_NOISE: f64 = 1.25;
 
-/// Concludes, and takes back the findings of rows whose figures allow none.
-pub(super) fn conclude(report: &mut Report) -> Verdict {
-    let refused = if report.partial {
+/// Why a run has no verdict at all; `None` if its figures may have one.
+#[must_use]
+pub fn no_verdict(quick: bool, partial: bool, rounds: usize, steal_percent: f64) -> Option<String> {
+    if partial {
         Some("the run was interrupted".to_owned())
-    } else if report.quick || report.rounds < FEWEST_ROUNDS {
-        Some(format!("{} rounds are too few; a verdict takes {FEWEST_ROUNDS}", report.rounds))
-    } else if report.steal_percent > MOST_STEAL {
+    } else if quick {
+        Some("the figures of a short run (--quick) decide nothing".to_owned())
+    } else if rounds < FEWEST_ROUNDS {
         Some(format!(
-            "the hypervisor took {} % of the CPUs' time, more than {MOST_STEAL} %",
-            report.steal_percent
+            "{rounds} round{} too few; a verdict requires {FEWEST_ROUNDS}",
+            if rounds == 1 { " is" } else { "s are" }
+        ))
+    } else if steal_percent > MOST_STEAL {
+        Some(format!(
+            "the hypervisor took {steal_percent:.1} % of the CPUs' time, more than {MOST_STEAL} %"
         ))
     } else {
         None
-    };
-    if let Some(why) = refused {
+    }
+}
+
+/// Concludes, and takes back the findings of rows whose figures allow none.
+pub(super) fn conclude(report: &mut Report) -> Verdict {
+    let Report { quick, partial, rounds, steal_percent, .. } = *report;
+    if let Some(why) = no_verdict(quick, partial, rounds, steal_percent) {
         report.rows.iter_mut().for_each(take_back);
         return Verdict { given: false, text: vec![format!("No verdict: {why}.")] };
     }

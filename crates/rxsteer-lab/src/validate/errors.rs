@@ -3,10 +3,6 @@
 use super::{Expected, Figure, Load, Row};
 use serde::Serialize;
 
-/// With fewer rounds there is no verdict, as for experiments.
-const FEWEST_ROUNDS: usize = 6;
-/// Above this share of steal time (percent) there is none either.
-const MOST_STEAL: f64 = 5.0;
 /// If the interval of a reference has ends with a larger ratio than this, the machine is too noisy for a verdict.
 const MOST_NOISE: f64 = 1.25;
 
@@ -127,16 +123,9 @@ pub(super) fn no_verdict(
     steal_percent: f64,
     references: &[Option<Figure>; 2],
 ) -> Option<String> {
-    if partial {
-        return Some("it was interrupted".to_owned());
-    }
-    if quick || rounds < FEWEST_ROUNDS {
-        return Some(format!("{rounds} rounds are too few; a verdict takes {FEWEST_ROUNDS}"));
-    }
-    if steal_percent > MOST_STEAL {
-        return Some(format!(
-            "the hypervisor took {steal_percent:.1} % of the CPUs' time, more than {MOST_STEAL} %"
-        ));
+    let of_the_run = crate::experiment::no_verdict(quick, partial, rounds, steal_percent);
+    if of_the_run.is_some() {
+        return of_the_run;
     }
     for (name, reference) in ["forwarding", "requests"].iter().zip(references) {
         let Some(figure) = reference else {
