@@ -4,15 +4,16 @@ use clap::{Args, Subcommand};
 
 /// Repeat published experiments on this machine, with real packets
 ///
-/// Each experiment sets methods of steering beside each other: no steering, the kernel's RPS and RFS, threaded NAPI, and the
-/// policies of rxsteer. It makes network namespaces of its own, which are removed at the end, and touches no interface of
-/// yours that run --iface does not name. It needs root.
+/// Each experiment compares steering methods: no steering, the kernel's RPS and RFS, threaded NAPI, and the policies of
+/// rxsteer. It makes network namespaces of its own, which are removed at the end, and touches no interface of yours that
+/// run --iface does not name. Most experiments need root.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer lab list\n  \
     sudo rxsteer lab run forward --quick\n  \
     sudo rxsteer lab run sparse forward order --repeat 15 --report results/\n\n\
-    Exit status: 0 it ran; 1 a check of a load failed; 2 it could not run; 130 interrupted.")]
+    Exit status: 0 it ran; 1 a check of a load failed, one of several experiments could not run, or a \
+    report could not be written; 2 it could not run; 130 interrupted.")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     pub(crate) command: LabCommand,
@@ -46,13 +47,13 @@ pub(crate) struct ListArgs {
     sudo rxsteer lab run order --quick --json\n  \
     sudo rxsteer lab run forward --repeat 15 --report results/\n  \
     sudo rxsteer lab run rr rpc --iface eth1 --peer eth2\n\n\
-    An interrupt ends it after the present measurement; the report then says partial.")]
+    Ctrl-C ends it after the current measurement; the report is then marked partial.")]
 pub(crate) struct RunArgs {
     /// Experiments; rxsteer lab list has their names
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
 
-    /// Rounds: how often each method is measured with each load
+    /// Rounds: how often each method is measured with each load [default: 9; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeat: Option<u16>,
 
@@ -75,7 +76,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "IFACE", requires = "iface")]
     pub(crate) peer: Option<String>,
 
-    /// Take --iface and --peer also if they are in use: connections over them end
+    /// Use --iface and --peer even if they are in use: connections over them end
     #[arg(long, requires = "iface")]
     pub(crate) force: bool,
 
@@ -86,12 +87,13 @@ pub(crate) struct RunArgs {
 
 /// Compare two reports of the same experiment
 ///
-/// For each method and load: the ratio of the medians of the headline metric, and whether their intervals overlap. It says how the runs
+/// For each method and load: the ratio of the medians of the headline metric, and whether their intervals overlap. Intervals of
+/// fewer than six rounds, or of a quick or partial report, decide nothing, so there is a dash instead. It also names how the runs
 /// differ: kernel, CPUs, versions, scale. Runs of different machines or hours differ also for reasons that no report has.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer lab compare before/rr.json after/rr.json\n  \
-    rxsteer lab compare before/rr.json after/rr.json --json | jq '.rows[] | select(.overlap | not)'")]
+    rxsteer lab compare before/rr.json after/rr.json --json | jq '.rows[] | select(.overlap == false)'")]
 pub(crate) struct CompareArgs {
     /// A report that rxsteer lab run --report wrote
     #[arg(value_name = "A.json", value_hint = clap::ValueHint::FilePath)]
@@ -110,7 +112,7 @@ pub(crate) struct CompareArgs {
 ///
 /// It measures the time per frame of a busy CPU for paths of different length through a router of veth pairs: without steering, with the
 /// kernel's RPS, and with policies of rxsteer. The costs are differences of these times. A cost that was not measured has the default,
-/// and a comment says so.
+/// and a comment that states this.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     sudo rxsteer lab calibrate -o machine.toml\n  \
@@ -134,11 +136,11 @@ pub(crate) struct CalibrateArgs {
     pub(crate) json: bool,
 }
 
-/// Predict this machine by rxsteer sim with calibrated costs, then measure it
+/// Predict this machine with rxsteer sim and calibrated costs, then measure it
 ///
-/// The loads and methods are others than those of the calibration. The predictions are written to a file before anything is measured. The
-/// report has predicted beside measured, and beside both a null model, which knows what packets and requests cost without steering and
-/// nothing of methods. Two calibrated loads are measured again in each round: they show whether the machine is as fast as it was.
+/// The loads differ from those of the calibration. The predictions are written to a file before anything is measured. The report compares
+/// predicted with measured figures, and both with a null model, which knows what packets and requests cost without steering, and nothing
+/// of methods. Two calibrated loads are measured again in each round: they show whether the machine is as fast as it was.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer lab validate machine.toml --predict-only\n  \
@@ -149,7 +151,7 @@ pub(crate) struct ValidateArgs {
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) file: std::path::PathBuf,
 
-    /// Where to write the predictions [default: FILE with the ending predictions.json]
+    /// Where to write the predictions; other predictions there are not replaced [default: FILE with the ending predictions.json]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) predictions: Option<std::path::PathBuf>,
 

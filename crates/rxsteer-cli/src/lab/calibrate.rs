@@ -1,7 +1,8 @@
 //! `rxsteer lab calibrate`.
 
 use super::args::CalibrateArgs;
-use super::run::bar;
+use super::run::{bar, quoted};
+use super::{begin, writable};
 use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print, table};
@@ -17,15 +18,9 @@ pub(super) fn command(args: &CalibrateArgs) -> anyhow::Result<Outcome> {
     if let Some(lacks) = lacks() {
         anyhow::bail!("this machine can't be calibrated here: {lacks}");
     }
-    // Minutes of measurements are not for a file that can't be written.
     let path = &args.output;
-    let what = || format!("cannot write the scenario {}", path.display());
-    let was_there = path.exists();
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-    drop(file.with_context(what)?);
-    if !was_there {
-        std::fs::remove_file(path).with_context(what)?;
-    }
+    writable(path, "scenario")?;
+    let _begun = begin()?;
     let stop = stop_on_interrupt(&[])?;
     let rounds = if args.quick { QUICK_ROUNDS } else { usize::from(args.repeat) };
     let bar = bar(args.json);
@@ -38,7 +33,8 @@ pub(super) fn command(args: &CalibrateArgs) -> anyhow::Result<Outcome> {
     let calibration = calibration.context("nothing could be measured")?;
     let is_whole = !calibration.scenario.is_empty();
     if is_whole {
-        std::fs::write(path, &calibration.scenario).with_context(what)?;
+        std::fs::write(path, &calibration.scenario)
+            .with_context(|| format!("cannot write the scenario {}", path.display()))?;
     }
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&calibration)?))?;
@@ -50,8 +46,9 @@ pub(super) fn command(args: &CalibrateArgs) -> anyhow::Result<Outcome> {
     }
     if is_whole {
         note(&format!(
-            "rxsteer: wrote {}; sudo rxsteer lab validate {0} checks it",
-            path.display()
+            "rxsteer: wrote {}; sudo rxsteer lab validate {} checks it",
+            path.display(),
+            quoted(&path.to_string_lossy())
         ));
         return Ok(Outcome::Success);
     }

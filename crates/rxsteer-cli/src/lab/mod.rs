@@ -14,10 +14,15 @@ mod validate;
 
 use crate::Outcome;
 use crate::output::lines::field;
-use crate::output::print;
+use crate::output::{note, print};
+use anyhow::Context;
 use args::{LabArgs, LabCommand, ListArgs};
+use rxsteer_lab::Begun;
 use rxsteer_lab::experiment::{self, Experiment};
+use rxsteer_user::{printable, shown};
 use serde_json::json;
+use std::fs::OpenOptions;
+use std::path::Path;
 
 pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
     // The methods of rxsteer are measured with this program, whatever its name is.
@@ -33,7 +38,29 @@ pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
     }
 }
 
+/// Begins to measure, which is refused beside another lab. What a killed lab left is restored first.
+fn begin() -> anyhow::Result<Begun> {
+    let begun = rxsteer_lab::begin()?;
+    for what in &begun.left {
+        note(&format!("rxsteer: {}", printable(what)));
+    }
+    Ok(begun)
+}
+
+/// Fails if a file can't be written: minutes of measurements are not for such a file. It stays as it is.
+fn writable(path: &Path, what: &str) -> anyhow::Result<()> {
+    let failed = || format!("cannot write the {what} {}", shown(path));
+    let was_there = path.symlink_metadata().is_ok();
+    drop(OpenOptions::new().create(true).append(true).open(path).with_context(failed)?);
+    if !was_there {
+        std::fs::remove_file(path).with_context(failed)?;
+    }
+    Ok(())
+}
+
 fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
+    // Beside a lab that measures there is nothing to restore: it did that.
+    drop(begin());
     let experiments = experiment::list();
     if args.json {
         let about = |experiment: &dyn Experiment| {
@@ -53,12 +80,14 @@ fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Success);
     }
     let mut text = String::new();
-    field(&mut text, " experiment", 13, "what it measures, and whether it can run here");
+    let heading = "what it measures, its source, and whether it can run here";
+    field(&mut text, " experiment", 13, heading);
     for experiment in &experiments {
         let about = experiment.about();
         let here =
             experiment.lacks().map_or("can run".to_owned(), |lacks| format!("can't run: {lacks}"));
-        field(&mut text, &format!(" {}", about.name), 13, &format!("{}: {here}", about.about));
+        let what = format!("{}. Source: {}. Here: {here}", about.about, about.source);
+        field(&mut text, &format!(" {}", about.name), 13, &what);
     }
     print(&text)?;
     Ok(Outcome::Success)

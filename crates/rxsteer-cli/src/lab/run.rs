@@ -1,28 +1,39 @@
 //! `rxsteer lab run`.
 
 use super::args::RunArgs;
-use super::{forest, markdown, page};
+use super::{begin, forest, markdown, page, writable};
 use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rxsteer_lab::experiment::{self, Experiment, Report, Scale};
+use rxsteer_lab::experiment::{self, Experiment, Report, Scale, Skipped};
 use rxsteer_lab::{Cards, InUse};
 use rxsteer_settings::suggestion;
-use rxsteer_user::{printable, shown};
+use rxsteer_user::printable;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+
+/// Files of an experiment's report, and of all reports of a run.
+const ENDINGS: [&str; 3] = ["json", "md", "svg"];
+const PAGE: &str = "report.html";
 
 pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
     let experiments = experiment::list();
     let chosen =
         args.names.iter().map(|name| find(&experiments, name)).collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<&str> = chosen.iter().map(|experiment| experiment.about().name).collect();
+    // Also restores interfaces that a killed lab had, so that they can be found next.
+    let _begun = begin()?;
     if let Some(folder) = &args.report {
         std::fs::create_dir_all(folder).with_context(|| {
             format!("cannot make the folder {} for the report", folder.display())
         })?;
+        for name in names.iter().flat_map(|name| ENDINGS.map(|ending| format!("{name}.{ending}"))) {
+            writable(&folder.join(name), "report")?;
+        }
+        writable(&folder.join(PAGE), "report")?;
     }
     if let (Some(steered), Some(peer)) = (&args.iface, &args.peer) {
         take(steered, peer, args.force)?;
@@ -33,15 +44,16 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Success;
     let mut reports = Vec::new();
     let mut refused = Vec::new();
-    for experiment in chosen {
-        let name = experiment.about().name;
+    for (index, experiment) in chosen.into_iter().enumerate() {
+        let name = names[index];
+        if stop.load(Ordering::Relaxed) {
+            note(&format!("rxsteer: interrupted; not run: {}", names[index..].join(", ")));
+            break;
+        }
         if let Some(lacks) = experiment.lacks() {
             note(&format!("rxsteer: SKIPPED {name}: {lacks}"));
             refused.push(format!("{name}: {lacks}"));
             continue;
-        }
-        if stop.load(Ordering::Relaxed) {
-            break;
         }
         let bar = bar(args.json);
         let report = experiment::run(
@@ -56,7 +68,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
             },
         );
         bar.finish_and_clear();
-        let report = match report {
+        let mut report = match report {
             Ok(report) => report,
             // The others may run.
             Err(why) => {
@@ -67,14 +79,29 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
                 continue;
             }
         };
-        show(&report, args)?;
+        if report.partial {
+            report.skipped.extend(names[index + 1..].iter().map(|name| Skipped {
+                what: (*name).to_owned(),
+                needs: "not run, since the run was interrupted before".to_owned(),
+            }));
+        }
         if report.rows.iter().any(|row| !row.failures.is_empty()) {
             outcome = Outcome::Findings;
         }
+        let shown = if args.json {
+            format!("{}\n", serde_json::to_string(&report)?)
+        } else {
+            markdown::of(&report)
+        };
         reports.push(report);
-        if let Some(folder) = &args.report {
-            write(folder, "report.html", &page::of(&reports)?)?;
+        // The next experiment may be written all the same, and this one is printed.
+        if let Some(folder) = &args.report
+            && let Err(why) = save(folder, &reports)
+        {
+            note(&format!("rxsteer: {}", printable(&format!("{why:#}"))));
+            outcome = Outcome::Findings;
         }
+        print(&shown)?;
     }
     if stop.load(Ordering::Relaxed) {
         return Ok(Outcome::Interrupted);
@@ -125,39 +152,45 @@ fn find<'a>(
 /// The command that makes the same report.
 fn command_line(args: &RunArgs, name: &str) -> String {
     let repeat = args.repeat.map_or(String::new(), |rounds| format!(" --repeat {rounds}"));
-    let folder =
-        args.report.as_ref().map_or(String::new(), |folder| format!(" --report {}", shown(folder)));
+    let folder = args.report.as_ref().map(|folder| quoted(&folder.to_string_lossy()));
+    let folder = folder.map_or(String::new(), |folder| format!(" --report {folder}"));
     let quick = if args.quick { " --quick" } else { "" };
     let cards = match (&args.iface, &args.peer) {
-        (Some(steered), Some(peer)) => format!(" --iface {steered} --peer {peer}"),
+        (Some(steered), Some(peer)) => {
+            format!(" --iface {} --peer {}", quoted(steered), quoted(peer))
+        }
         _ => String::new(),
     };
     let force = if args.force { " --force" } else { "" };
     format!("rxsteer lab run {name}{quick}{repeat}{cards}{force}{folder}")
 }
 
-fn show(report: &Report, args: &RunArgs) -> anyhow::Result<()> {
-    let text = markdown::of(report);
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string(report)?))?;
+/// Words of a command, quoted for a shell where they have to be.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/=:,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
     } else {
-        print(&text)?;
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
-    if let Some(folder) = &args.report {
-        let json = format!("{}\n", serde_json::to_string_pretty(report)?);
-        for (end, text) in [("json", json), ("md", text)] {
-            write(folder, &format!("{}.{end}", report.experiment), &text)?;
-        }
-        if let Some(chart) = forest::of(report)? {
-            write(folder, &format!("{}.svg", report.experiment), &chart)?;
-        }
-    }
-    Ok(())
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let path = folder.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+/// Writes the files of the last report, and the page of all. What can't be written does not keep the others from being written.
+fn save(folder: &Path, reports: &[Report]) -> anyhow::Result<()> {
+    let mut files = vec![(PAGE.to_owned(), page::of(reports)?)];
+    if let Some(report) = reports.last() {
+        let json = format!("{}\n", serde_json::to_string_pretty(report)?);
+        let texts = [Some(json), Some(markdown::of(report)), forest::of(report)?];
+        for (ending, text) in ENDINGS.iter().zip(texts) {
+            files.extend(text.map(|text| (format!("{}.{ending}", report.experiment), text)));
+        }
+    }
+    let written = files.into_iter().map(|(name, text)| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    });
+    // All are written before the first error is looked for.
+    written.collect::<Vec<_>>().into_iter().collect()
 }
 
 /// A bar on standard error, on a terminal only.
@@ -168,4 +201,29 @@ pub(super) fn bar(quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:20} {pos}/{len}  {msg}");
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     style.map_or_else(|_| ProgressBar::hidden(), |style| bar.with_style(style))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_can_be_typed_again() {
+        let args = RunArgs {
+            names: vec!["rr".to_owned()],
+            repeat: Some(3),
+            quick: true,
+            report: Some("it's mine".into()),
+            iface: Some("eth1".to_owned()),
+            peer: Some("a;b".to_owned()),
+            force: false,
+            json: true,
+        };
+        assert_eq!(
+            command_line(&args, "rr"),
+            r"rxsteer lab run rr --quick --repeat 3 --iface eth1 --peer 'a;b' --report 'it'\''s mine'"
+        );
+        assert_eq!(quoted("results/1"), "results/1");
+        assert_eq!(quoted(""), "''");
+    }
 }

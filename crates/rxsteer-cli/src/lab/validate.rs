@@ -1,8 +1,8 @@
 //! `rxsteer lab validate`.
 
 use super::args::ValidateArgs;
-use super::plot;
 use super::run::bar;
+use super::{begin, plot, writable};
 use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print};
@@ -10,9 +10,11 @@ use anyhow::Context;
 use rxsteer_lab::calibrate::lacks;
 use rxsteer_lab::experiment::Figure;
 use rxsteer_lab::validate::{Errors, Expected, Load, Row, Score, Validation, measure, predict};
-use rxsteer_user::printable;
+use rxsteer_user::{printable, shown};
+use serde_json::json;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 /// Rounds of a short run.
 const QUICK_ROUNDS: usize = 2;
@@ -25,6 +27,14 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
             path.display()
         )
     })?;
+    let to = args.predictions.clone().unwrap_or_else(|| path.with_extension("predictions.json"));
+    let plotted = args.plot.clone().unwrap_or_else(|| path.with_extension("svg"));
+    let files: [(&str, &Path); 3] = [
+        ("the scenario FILE", path),
+        ("the predictions (--predictions)", &to),
+        ("the plot (--plot)", &plotted),
+    ];
+    different(if args.predict_only { &files[..2] } else { &files })?;
     let stop = stop_on_interrupt(&[])?;
     let name = path.display().to_string();
     let predicted = predict(&text, &name, args.quick, &stop)?;
@@ -33,14 +43,20 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
         anyhow::bail!("nothing can be measured here: {lacks}");
     }
     let Some(predicted) = predicted else { return Ok(Outcome::Interrupted) };
-    let to = args.predictions.clone().unwrap_or_else(|| path.with_extension("predictions.json"));
-    let written = serde_json::to_string_pretty(&serde_json::json!({ "predictions": predicted }))?;
-    let mut file = std::fs::File::create(&to)
-        .with_context(|| format!("cannot write the predictions {}", to.display()))?;
-    let saved = file.write_all(written.as_bytes()).and_then(|()| file.sync_all());
-    saved.with_context(|| format!("cannot write the predictions {}", to.display()))?;
+    let _begun = if args.predict_only {
+        None
+    } else {
+        writable(&plotted, "plot")?;
+        Some(begin()?)
+    };
+    let written = serde_json::to_string_pretty(&json!({ "predictions": predicted }))?;
+    save(&to, &written)?;
     note(&format!("rxsteer: {} predictions are in {}", predicted.len(), to.display()));
     if args.predict_only {
+        if args.json {
+            let file = to.to_string_lossy();
+            print(&format!("{}\n", json!({ "file": file, "predictions": predicted })))?;
+        }
         return Ok(Outcome::Success);
     }
     let bar = bar(args.json);
@@ -53,20 +69,59 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     });
     bar.finish_and_clear();
     let validation = validation.context("nothing could be measured")?;
-    let plotted = args.plot.clone().unwrap_or_else(|| path.with_extension("svg"));
-    std::fs::write(&plotted, plot::predicted_and_measured(&validation)?)
-        .with_context(|| format!("cannot write the plot {}", plotted.display()))?;
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&validation)?))?;
     } else {
         print(&markdown(&validation))?;
     }
+    std::fs::write(&plotted, plot::predicted_and_measured(&validation)?)
+        .with_context(|| format!("cannot write the plot {}", plotted.display()))?;
     note(&format!("rxsteer: the plot is in {}", plotted.display()));
     Ok(match (validation.partial, validation.failures.is_empty()) {
         (true, _) => Outcome::Interrupted,
         (false, true) => Outcome::Success,
         (false, false) => Outcome::Findings,
     })
+}
+
+/// Refuses two names of one file: what is written there would replace the other.
+fn different(files: &[(&str, &Path)]) -> anyhow::Result<()> {
+    // A file that is not there yet has the name that it will have.
+    let real = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        path.canonicalize().unwrap_or_else(|_| {
+            let folder = folder.unwrap_or(Path::new(".")).canonicalize().unwrap_or_default();
+            folder.join(path.file_name().unwrap_or_default())
+        })
+    };
+    for (index, (what, path)) in files.iter().enumerate() {
+        for (other, of_other) in &files[..index] {
+            anyhow::ensure!(
+                real(path) != real(of_other),
+                "{other} and {what} are the same file, {}; name another one",
+                shown(path)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Writes predictions so that they survive a crash of the machine. Other predictions that are there may have been published, so they stay.
+fn save(path: &Path, text: &str) -> anyhow::Result<()> {
+    let there = path.is_file().then(|| std::fs::read(path)).transpose();
+    let failed = || format!("cannot write the predictions {}", shown(path));
+    match there.with_context(failed)? {
+        Some(there) if there == text.as_bytes() => Ok(()),
+        Some(_) => anyhow::bail!(
+            "{} has other predictions, or is another file; predictions that were made are not replaced. Name another file with --predictions, or \
+             remove this one",
+            shown(path)
+        ),
+        None => {
+            let mut file = std::fs::File::create(path).with_context(failed)?;
+            file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(failed)
+        }
+    }
 }
 
 /// The report as Markdown, which is also what a terminal shows.
@@ -186,4 +241,37 @@ fn result(score: &Score, verdict: bool) -> String {
         about("simulator", simulator),
         about("null model", null)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_by_two_names_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("m.svg"), "").unwrap();
+        std::os::unix::fs::symlink(file("m.svg"), file("link")).unwrap();
+        let check = |predictions: &str, plot: &str| {
+            let (scenario, predictions, plot) = (file("m.svg"), file(predictions), file(plot));
+            different(&[("scenario", &scenario), ("predictions", &predictions), ("plot", &plot)])
+                .map_err(|why| why.to_string())
+        };
+        assert_eq!(check("m.json", "p.svg"), Ok(()));
+        assert!(check("m.json", "m.svg").unwrap_err().contains("scenario and plot are the same"));
+        assert!(check("link", "p.svg").unwrap_err().contains("scenario and predictions"));
+        assert!(check("x", "./x").unwrap_err().contains("predictions and plot"));
+    }
+
+    #[test]
+    fn predictions_are_not_replaced_by_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.json");
+        save(&path, "one").unwrap();
+        save(&path, "one").unwrap();
+        let refused = save(&path, "two").unwrap_err().to_string();
+        assert!(refused.contains("--predictions"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
+    }
 }
