@@ -163,7 +163,7 @@ prepare_bpf() {
   # shellcheck disable=SC2034
   if install_packages bpf; then
     can_compile_bpf && return
-    no_bpf="$bpf_lacks, though what it takes was installed"
+    no_bpf="$bpf_lacks, though what it requires was installed"
   else
     no_bpf="$bpf_lacks. ${why_not[*]}"
   fi
@@ -244,7 +244,7 @@ install_packages() {
   if ((EUID != 0)); then
     become=(sudo -n)
     if ! sudo -n true 2>/dev/null; then
-      why_not=("Missing: ${packages[*]}. To install takes root, and sudo is not here or asks for a password."
+      why_not=("Missing: ${packages[*]}. Installing requires root, and sudo is not here or asks for a password."
         "Install by hand, then run this again:" "  sudo ${line[*]} ${packages[*]}")
       return 1
     fi

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--address",
         metavar="HOST:PORT",
-        help="an existing Ray cluster, e.g. 10.0.0.5:6379; one with tokens takes "
+        help="an existing Ray cluster, e.g. 10.0.0.5:6379; one with tokens requires "
         "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH (default: one here)",
     )
     options.add_argument(
