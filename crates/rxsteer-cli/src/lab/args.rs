@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
     rxsteer lab list\n  \
     sudo rxsteer lab run forward --quick\n  \
     sudo rxsteer lab run sparse forward order --repeat 15 --report results/\n\n\
-    Exit status: 0 it ran; 1 a check of a load failed, one of several experiments could not run, or a \
+    Exit status: 0 it ran; 1 a check of a load failed, one of several experiments ended with an error, or a \
     report could not be written; 2 it could not run; 130 interrupted.")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
