@@ -84,9 +84,11 @@ fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     field(&mut text, " experiment", 13, heading);
     for experiment in &experiments {
         let about = experiment.about();
-        let here =
-            experiment.lacks().map_or("can run".to_owned(), |lacks| format!("can't run: {lacks}"));
-        let what = format!("{}. Source: {}. Here: {here}", about.about, about.source);
+        let here = match experiment.lacks() {
+            None => "Can run here".to_owned(),
+            Some(lacks) => format!("Can't run here: {lacks}"),
+        };
+        let what = format!("{}. Source: {}. {here}", about.about, about.source);
         field(&mut text, &format!(" {}", about.name), 13, &what);
     }
     print(&text)?;
