@@ -1,10 +1,11 @@
 //! `rxsteer lab` through the program: each experiment in its short form, and nothing left behind by a killed one.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use rxsteer_lab::{Process, missing, rxsteer, skipped, slice};
+use rxsteer_lab::{Process, alone, missing, rxsteer, skipped, slice};
 use serde_json::Value;
 
 fn lab(arguments: &[&str]) -> Output {
@@ -75,7 +76,19 @@ fn reports_are_written_and_compared() {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
+    // Before anything is measured: the report has to be written.
+    std::fs::create_dir(folder.path().join("flowstats.md")).unwrap();
     let output = lab(&["run", "rr", "flowstats", "--quick", "--report", dir]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot write the report") && output.stdout.is_empty(), "{said}");
+    std::fs::remove_dir(folder.path().join("flowstats.md")).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+
+    // Programs are found where PATH lacks the folders of the system, as under cron.
+    let mut command = Command::new(rxsteer().unwrap());
+    command.args(["lab", "run", "rr", "flowstats", "--quick", "--report", dir]);
+    let output = command.env("PATH", "/usr/bin:/bin").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
@@ -85,9 +98,7 @@ fn reports_are_written_and_compared() {
     // Nothing is loaded: the only addresses are SVG namespaces.
     assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
     assert!(!page.contains("<script") && !page.contains("src="));
-    for words in
-        ["Where rxsteer loses", "Where rxsteer gains", "Published beside measured", "290 k"]
-    {
+    for words in ["Where rxsteer loses", "Where rxsteer gains", "Published and measured", "290 k"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(read("rr.svg").contains("kernel RPS"));
@@ -99,7 +110,8 @@ fn reports_are_written_and_compared() {
     let same: Value = serde_json::from_slice(&same.stdout).unwrap();
     let rows = same["rows"].as_array().unwrap();
     assert!(!rows.is_empty());
-    assert!(rows.iter().all(|row| row["ratio"] == 1.0 && row["overlap"] == true), "{same:#}");
+    assert!(rows.iter().all(|row| row["ratio"] == 1.0 && row["overlap"].is_null()), "{same:#}");
+    assert!(same["no_verdict_a"].as_str().unwrap().contains("--quick"), "{same:#}");
     for (b, why) in [(&other, "one of flowstats"), (&text, "is no report")] {
         let refused = lab(&["compare", &rr, b]);
         let said = String::from_utf8_lossy(&refused.stderr);
@@ -137,11 +149,13 @@ fn interrupted_it_shows_what_it_has() {
     let test = "lab::interrupted_it_shows_what_it_has";
     let Some(_alone) = super::ready(test, &["nft"], 2) else { return };
     let mut command = Command::new(rxsteer().unwrap());
-    command.args(["lab", "run", "forward", "--quick", "--repeat", "50", "--json"]);
+    command.args(["lab", "run", "forward", "order", "--quick", "--repeat", "50", "--json"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out");
     let out = std::fs::File::create(&file).unwrap();
-    let mut process = Process::start(command.stdout(out).stderr(Stdio::null())).unwrap();
+    let errors = folder.path().join("errors");
+    let said = std::fs::File::create(&errors).unwrap();
+    let mut process = Process::start(command.stdout(out).stderr(said)).unwrap();
     std::thread::sleep(Duration::from_secs(6));
     process.signal(Signal::INT).unwrap();
     let status = process.wait(Duration::from_secs(30)).unwrap();
@@ -149,6 +163,15 @@ fn interrupted_it_shows_what_it_has() {
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(report["partial"], true, "{report:#}");
     assert_eq!(report["verdict"]["given"], false);
+    // Each of these rounds has a figure for each method and load.
+    let rounds = report["rounds"].as_u64().unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let has = |row: &Value| row["metrics"]["forwarded"]["rounds"].as_u64().unwrap_or(0);
+    assert_eq!(rows.iter().map(has).min(), Some(rounds), "{report:#}");
+    let skipped = report["skipped"].as_array().unwrap();
+    assert!(skipped.iter().any(|skipped| skipped["what"] == "order"), "{report:#}");
+    let said = std::fs::read_to_string(&errors).unwrap();
+    assert!(said.contains("rxsteer: interrupted; not run: order\n"), "{said}");
     assert_eq!(left(), Vec::<String>::new());
 }
 
@@ -199,7 +222,7 @@ fn calibrated_costs_predict_before_anything_is_measured() {
         rows.iter().any(|row| row["measured"]["p99"]["median"].as_f64() > Some(0.0)),
         "{validation:#}"
     );
-    assert!(validation["no_verdict"].as_str().unwrap().contains("too few"), "{validation:#}");
+    assert!(validation["no_verdict"].as_str().unwrap().contains("--quick"), "{validation:#}");
     assert!(validation["speeds"]["forwarding"].as_f64().unwrap() > 0.0, "{validation:#}");
 
     // The same predictions without a measurement.
@@ -208,13 +231,33 @@ fn calibrated_costs_predict_before_anything_is_measured() {
         file,
         "--quick",
         "--predict-only",
+        "--json",
         "--predictions",
         &format!("{file}.json"),
     ]);
     assert_eq!(output.status.code(), Some(0));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(printed["file"], format!("{file}.json"));
+    assert_eq!(printed["predictions"], written["predictions"]);
     let again = std::fs::read_to_string(format!("{file}.json")).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&again).unwrap(), written);
     assert!(std::fs::read_to_string(folder.path().join("machine.svg")).unwrap().contains("<svg"));
+
+    // Predictions that were made stay, and so does the calibration; what can't be written is named before anything is measured.
+    let calibrated = std::fs::read(&path).unwrap();
+    let absent = folder.path().join("absent/plot.svg");
+    for (options, why) in [
+        (&["--predict-only"][..], "predictions that were made are not replaced"),
+        (&["--predict-only", "--predictions", file], "are the same file"),
+        (&["--quick", "--plot", file], "are the same file"),
+        (&["--quick", "--plot", absent.to_str().unwrap()], "cannot write the plot"),
+    ] {
+        let refused = lab(&[&["validate", file], options].concat());
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), calibrated);
 
     // A damaged file is named with its line, and its predictions are not written.
     let text = std::fs::read_to_string(&path).unwrap();
@@ -264,7 +307,7 @@ fn ip(line: &str) -> String {
 #[test]
 fn interfaces_of_this_machine_are_lent_and_given_back() {
     let test = "lab::interfaces_of_this_machine_are_lent_and_given_back";
-    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let Some(_alone) = super::ready(test, &["unshare"], 2) else { return };
     let ends = Ends::new();
     let [steered, peer] = &ends.0;
     let run =
@@ -317,7 +360,9 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
     assert_eq!(state(), used);
 
     // Killed while it has them: the next start gives them back.
-    let record = std::path::Path::new("/run/rxsteer-lab.interfaces").join(steered);
+    let here = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+    let records = std::path::Path::new("/run/rxsteer-lab.interfaces");
+    let record = records.join(format!("{here}.{steered}"));
     let mut command = Command::new(rxsteer().unwrap());
     command.args(["lab", "run", "rr", "--json", "--force", "--iface", steered, "--peer", peer]);
     let mut process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
@@ -333,10 +378,25 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
         assert!(begun.elapsed() < Duration::from_secs(60), "the interface was never lent");
         std::thread::sleep(Duration::from_millis(1));
     }
+    // Beside it, another one would measure nonsense.
+    let refused = lab(&["run", "workers", "--quick"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("another rxsteer lab measures"), "{said}");
+    let holder = std::fs::read_to_string("/run/rxsteer-lab.lock").unwrap();
+    assert!(said.contains(&format!("(process {holder})")), "{said}");
     process.signal(Signal::KILL).unwrap();
     process.wait(Duration::from_secs(5)).unwrap();
-    let output = lab(&["run", "order", "--quick", "--repeat", "1", "--json"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // In another network namespace the interface would be lost.
+    let mut command = Command::new("unshare");
+    command.arg("-n").arg(rxsteer().unwrap()).args(["lab", "list"]);
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    for words in [&format!("left the interface {steered} in"), &format!("number {here}.")] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(lent() && record.exists());
+    let output = lab(&[&run[..], &["--force"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(state(), used);
     assert!(!record.exists());
     assert_eq!(left(), Vec::<String>::new());
@@ -375,6 +435,8 @@ fn requests_over_the_cards_of_a_machine() {
 
 #[test]
 fn unknown_name_and_missing_rights_are_refused() {
+    // Beside another lab it would be refused for that.
+    let _alone = alone();
     let output = lab(&["run", "foward", "--quick"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
@@ -382,7 +444,7 @@ fn unknown_name_and_missing_rights_are_refused() {
     if missing(&["setpriv"]).is_some() {
         return skipped(
             "lab::unknown_name_and_missing_rights_are_refused",
-            "it takes root and setpriv",
+            "it requires root and setpriv",
         );
     }
     let mut command = Command::new("setpriv");
@@ -390,5 +452,5 @@ fn unknown_name_and_missing_rights_are_refused() {
     let output = command.args(["lab", "run", "order", "--quick"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("takes root"), "{said}");
+    assert!(said.contains("requires root"), "{said}");
 }
