@@ -21,7 +21,7 @@ fn skeleton() {
         .build_and_generate(folder("OUT_DIR").join("sockets.skel.rs"));
     if let Err(error) = made {
         println!(
-            "cargo::error=The BPF program could not be compiled: {error:#}. It takes clang 12 or newer and the kernel's \
+            "cargo::error=The BPF program could not be compiled: {error:#}. It requires clang 12 or newer and the kernel's \
              headers (Debian: clang, libelf-dev, zlib1g-dev, pkg-config, linux-libc-dev); without them build with \
              --no-default-features, which leaves out AF_XDP."
         );

@@ -34,7 +34,7 @@ fn skeleton(source: &str, name: &str, arguments: &[&str]) {
         .build_and_generate(folder("OUT_DIR").join(name));
     if let Err(error) = made {
         println!(
-            "cargo::error=The BPF programs could not be compiled: {error:#}. It takes clang 12 or newer and the \
+            "cargo::error=The BPF programs could not be compiled: {error:#}. It requires clang 12 or newer and the \
              kernel's headers (Debian: clang, libelf-dev, zlib1g-dev, pkg-config, linux-libc-dev); without them build \
              with --no-default-features, which leaves out `rxsteer run`."
         );

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{Outcome, shell};
 
-/// Shows what the BPF programs cost a frame beside a fixed redirect; takes root, clang and two CPUs.
+/// Shows what the BPF programs cost a frame, compared with a fixed redirect; requires root, clang and two CPUs.
 ///
 /// Nanoseconds by the kernel's own account, medians and quartiles of differences within rounds, for
 /// 1000 flows; 10,000 flows in trains of 8 frames; 10,000 flows of single frames in random order. At
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
         .args(["build", "--release", "--quiet", "--package", "rxsteer-live"])
         .status()?;
     if !build.success() {
-        bail!("rxsteer-live does not build; it takes clang, libelf and zlib");
+        bail!("rxsteer-live does not build; it requires clang, libelf and zlib");
     }
     let mut verifier = Value::Null;
     for (name, load) in LOADS {

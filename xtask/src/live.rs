@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Tests `rxsteer run` on live traffic in network namespaces of its own; takes root, clang and two CPUs.
+/// Tests `rxsteer run` on live traffic in network namespaces of its own; requires root, clang and two CPUs.
 ///
 /// Order, conservation, real clients, kills, CPUs that go, faults, captures. What this machine
 /// can't do says SKIPPED, with the reason.

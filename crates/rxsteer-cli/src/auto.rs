@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 /// Steer an interface in the best way, measured before and after
 ///
 /// First it measures whether a CPU is short of time; without need it changes nothing. Then it tries native XDP (rxsteer run),
-/// and where that can't run or is not better, the kernel's own RPS and RFS. What is worse is set back. It steers until it ends; the
-/// interface is as before then.
+/// and where that can't run or is not better, the kernel's own RPS and RFS. What is worse is undone. It steers until it ends, and then
+/// restores the interface.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer auto eth0\n  \
@@ -62,7 +62,7 @@ pub(crate) struct AutoArgs {
     #[arg(long, value_name = "LIST", value_parser = cpus_listed)]
     pub(crate) cpus: Option<CpuSet>,
 
-    /// Go on where the measurement finds nothing to do
+    /// Continue where the measurement finds nothing to do
     #[arg(long)]
     pub(crate) anyway: bool,
 

@@ -170,7 +170,7 @@ mod tests {
             ("2s:polcy=rps", "did you mean 'policy'"),
             ("2s:policy=rsp", "did you mean 'rps'"),
             ("2s:flow-cnt=many", "whole number"),
-            ("2s:rps-map=0=1-1;rps-map=none", "takes away what other rps-map"),
+            ("2s:rps-map=0=1-1;rps-map=none", "removes what the other rps-map"),
             ("2s:flow-limit=yes", "on, off"),
             ("2s:else=hush", "did you mean 'hash'"),
             ("2s:rfs-cpus=3-1", "runs backwards"),

@@ -158,7 +158,7 @@ fn as_text(scenes: &[(&Scene, Vec<DemoRun>)]) -> String {
         text.push('\n');
     }
     text += "fits: how much of this traffic fits before the busiest CPU is full, if the cost is processing.\n\
-             reordered: packets processed before or beside an earlier one of their flow; it must be 0.\n\
+             reordered: packets processed before an earlier one of their flow, or at the same time; must be 0.\n\
              app's CPU: packets processed on the CPU where their application runs.\n\n\
              Now with your own traffic:  rxsteer compare CAPTURE --cpus 4\n";
     paragraphs(&text)

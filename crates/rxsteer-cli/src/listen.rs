@@ -9,8 +9,8 @@ use std::path::PathBuf;
 pub(crate) struct Listen {
     /// Serve metrics and a page, e.g. at 127.0.0.1:9817
     ///
-    /// /metrics is for Prometheus, / for a browser, /api/status is JSON. The port 0 takes any that is free; the address is printed. An address that other hosts can reach takes
-    /// --listen-token-file. Nothing is counted or asked for it while there is no viewer.
+    /// /metrics is for Prometheus, / for a browser, /api/status is JSON. Port 0 picks a free one; the address is printed. An address that other hosts can reach requires
+    /// --listen-token-file. It costs nothing while there is no viewer.
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, help_heading = "Output")]
     pub(crate) listen: Option<SocketAddr>,
 

@@ -70,8 +70,8 @@ pub(crate) struct AnonymizeArgs {
 
     /// The key of pseudonyms, 64 hex digits; by default random
     ///
-    /// The same key gives the same pseudonyms. A random key is not kept. In the environment variable
-    /// RXSTEER_ANONYMIZE_KEY other users do not see it in the list of processes.
+    /// The same key gives the same pseudonyms. A random key is not kept. Set it in RXSTEER_ANONYMIZE_KEY to
+    /// keep it out of the process list.
     #[arg(id = "anonymize_key", long = "anonymize-key", value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
     pub(crate) key: Option<PseudonymKey>,
 }

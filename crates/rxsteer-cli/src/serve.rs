@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// Serve metrics for Prometheus and a page, of the instances that run
 ///
 /// It is a client of their control sockets, as rxsteer status is: it runs as the same user, changes nothing, and asks nothing
-/// while there is no viewer. Instances that start or end later come and go. One instance serves itself with: rxsteer run --listen.
+/// while there is no viewer. It finds instances that start later. One instance serves itself with: rxsteer run --listen.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer serve                             then open http://127.0.0.1:9817/\n  \
@@ -26,13 +26,13 @@ const LONG: Duration = Duration::from_secs(3600);
     metrics and limits.\n\n\
     Exit status: 0 ended by SIGTERM, SIGINT or SIGHUP; 2 it could not run.")]
 pub(crate) struct ServeArgs {
-    /// Where to serve; port 0 takes any that is free
+    /// Where to serve; port 0 picks a free one
     ///
-    /// An address that other hosts can reach takes --listen-token-file.
+    /// An address that other hosts can reach requires --listen-token-file.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, default_value = "127.0.0.1:9817")]
     listen: SocketAddr,
 
-    /// Who asks has to show the token in this file: Authorization: Bearer TOKEN, or once
+    /// Clients have to show the token in this file: Authorization: Bearer TOKEN, or once
     /// http://ADDRESS:PORT/?token=TOKEN in a browser
     ///
     /// 16 to 256 letters, digits and -._~, e.g. of: openssl rand -hex 32. Only its owner may be able to read the file.

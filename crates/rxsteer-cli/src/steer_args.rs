@@ -81,7 +81,8 @@ pub(crate) struct TunnelKeys {
     ///
     /// ESP's SPI (also in UDP, port 4500), GTP-U's TEID, L2TPv3's session, WireGuard's receiver index (port 51820). Several as in
     /// esp,gtp. Each direction has a number of its own, so the two can be on different CPUs. Packets without the number (IKE,
-    /// handshakes, fragments) go by addresses and ports. With --inner, only what it does not look into.
+    /// handshakes, fragments) go by addresses and ports. With --inner, this applies
+    /// only to tunnels whose inside can't be read.
     #[arg(long, value_name = "LIST", value_parser = |text: &str| text.parse::<TunnelKinds>())]
     pub(crate) key_tunnels: Option<TunnelKinds>,
 }

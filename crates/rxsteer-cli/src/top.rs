@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Watch running instances in the terminal: CPUs, flows, moves
 ///
-/// One live screen over rxsteer run, rxsteer live, or a replay. It reads the instance's control socket, as rxsteer status
+/// It is one live screen for rxsteer run, rxsteer live, or a replay. It reads the instance's control socket, as rxsteer status
 /// does, and the host's CPU times.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \

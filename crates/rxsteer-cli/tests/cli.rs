@@ -442,7 +442,7 @@ fn options_of_af_xdp_are_refused_with_packet_sockets() {
     for option in ["--zero-copy", "--busy-poll=50"] {
         let output = rxsteer(&["live", "lo", option]);
         assert_eq!(status(&output), 2, "{option}");
-        assert!(errors(&output).contains("takes AF_XDP sockets"), "{}", errors(&output));
+        assert!(errors(&output).contains("requires AF_XDP sockets"), "{}", errors(&output));
     }
 }
 

@@ -129,7 +129,7 @@ impl Promiscuous {
     /// Has the interface of this index receive frames for other addresses.
     ///
     /// # Errors
-    /// [`PacketError`]; it takes CAP_NET_RAW.
+    /// [`PacketError`]; it requires CAP_NET_RAW.
     pub fn on(index: u32) -> Result<Promiscuous, PacketError> {
         let socket = open_socket()?;
         join_promiscuous(socket.as_fd(), index)?;

@@ -42,8 +42,8 @@ pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
     ///
     /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,… or
     /// bound:IFACE:QUEUE=CPU,…: by RX queue. sparse[:loops=N,after=N]: the first flows get a CPU each, in turn, loops slots per
-    /// CPU (1 to 5, 4 by default), from their packet number after within a second on (1 to 255, by default 1), others by hash.
-    /// rfs: where the flow's application runs, else by hash. rfs+sparse[:loops=N,after=N]: both.
+    /// CPU (1 to 5, 4 by default); a flow gets a slot once it has sent N packets within a second (after=N, 1 to 255, by default 1);
+    /// other flows go by hash. rfs: where the flow's application runs, else by hash. rfs+sparse[:loops=N,after=N]: both.
     /// rps+balance[:buckets=N,interval=T,threshold=P%,moves=N], or balance: the hash picks a bucket, and measured load the
     /// bucket's CPU (1024 buckets, 100ms, 5%, 64 moves), e.g. rps+balance:interval=1s; also behind sparse, rfs, rfs+sparse. By
     /// default rps; in rxsteer run rfs+sparse, or sparse if the kernel has no tracepoints for rfs.
@@ -57,9 +57,9 @@ pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, allow_hyphen_values = true)]
     pub cpus: Option<CpuChoice>,
 
-    /// A CPU map for RX queues of its own: QUEUE=CPUS, e.g. 1=4-7, and in rxsteer run also
+    /// A separate CPU map for an RX queue: QUEUE=CPUS, e.g. 1=4-7, and in rxsteer run also
     /// IFACE:QUEUE=CPUS or IFACE=CPUS, e.g. eth0:0=0-3; can be given for several, and the most
-    /// specific holds. Others go by --cpus. none: no queue has one, whatever the file says
+    /// specific applies. Other queues use --cpus. none: no queue has one, whatever the file says
     #[arg(long, value_name = "[IFACE:]QUEUE=CPUS|none", value_parser = |text: &str| text.parse::<MapSetting>())]
     pub rps_map: Option<Vec<MapSetting>>,
 
@@ -74,8 +74,8 @@ pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
     #[arg(long, value_name = "LIST|all", value_parser = |text: &str| text.parse::<RfsCpus>())]
     pub rfs_cpus: Option<RfsCpus>,
 
-    /// When a backlog is half full, drop the flow that has most of the last packets first: on, off
-    /// (the default), or a number of buckets to count flows in, written --flow-limit=N (on is 4096)
+    /// When a backlog is half full, drop packets of a flow that has more than half of the last 128:
+    /// on, off (the default), or a number of buckets to count flows in: --flow-limit=N (on is 4096)
     #[arg(long, value_name = "on|off|BUCKETS", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", value_parser = FlowLimit::up_to::<BUCKETS>)]
     pub flow_limit: Option<FlowLimit>,
@@ -98,7 +98,7 @@ pub struct Tables {
 /// Rules before the policy.
 #[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
-    /// A rule before the policy, e.g. 'tcp dst-port 22 -> local'; can be given several times, and the first that matches holds
+    /// A rule before the policy, e.g. 'tcp dst-port 22 -> local'; can be given several times, and the first that matches applies
     ///
     /// MATCH is one or several of: tcp, udp, sctp, dccp, icmp, icmp6, esp, gre, protocol N; ip, ip6; src, dst or net (either) NETWORK;
     /// src-port, dst-port or port (either) PORTS, e.g. 80,8000-8080; vlan N; interface NAME; dscp N; spi N, teid N, vni N; or any alone. ACTION is CPUs

@@ -136,7 +136,7 @@ fn is_none(value: &str) -> bool {
 }
 
 fn none_beside(name: &str) -> String {
-    format!("{name}=none takes away what other {name} beside it set; leave one of them out")
+    format!("{name}=none removes what the other {name} set; leave one of them out")
 }
 
 /// The reason in clap's error.
@@ -294,7 +294,7 @@ mod tests {
             let by_option = Cli::try_parse_from([&["x".to_owned()], &line[..]].concat());
             let whys = [refused.unwrap_err().to_string(), by_option.err().unwrap().to_string()];
             for why in whys {
-                assert!(why.contains("rps-map=none takes away what other rps-map"), "{why}");
+                assert!(why.contains("rps-map=none removes what the other rps-map"), "{why}");
             }
         }
         let none = read::<Steering>(texts(&["rps-map=none"])).unwrap();

@@ -37,7 +37,7 @@ pub enum LoadError {
     TooLarge(&'static str, u64, u64),
     /// The kernel refused a program or map.
     #[error(
-        "the kernel refused the BPF programs: {0}. It takes a kernel with BTF, and the capabilities CAP_BPF, \
+        "the kernel refused the BPF programs: {0}. It requires a kernel with BTF, and the capabilities CAP_BPF, \
          CAP_NET_ADMIN and CAP_PERFMON ('rxsteer check' says what is missing)"
     )]
     Refused(#[source] libbpf_rs::Error),

@@ -12,7 +12,7 @@ use commands::{
     socket_cost, status_cost, watch_cost,
 };
 
-/// Experiments on network namespaces of its own; takes root.
+/// Experiments on network namespaces of its own; requires root.
 #[derive(Parser)]
 #[command(name = "rxsteer-lab", version, max_term_width = 100)]
 #[command(after_help = "Example:\n  rxsteer-lab flood --flows 8 --gro -- --policy rps --cpus 0-1")]

@@ -89,7 +89,7 @@ pub(super) fn new_folder(name: &str) -> Result<PathBuf> {
 
 /// Why nothing can be checked here, if so: live tests take root.
 pub(super) fn lacking(programs: &[(&str, &str)]) -> Result<Option<String>> {
-    let root = (!shell::is_root()?).then(|| "it takes root".to_owned());
+    let root = (!shell::is_root()?).then(|| "it requires root".to_owned());
     Ok(shell::lacking(programs).or(root))
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// Package the programs in target/dist-build as they are
     #[arg(long)]
     no_build: bool,
-    /// Install, run and remove each in a fresh root; takes root, debootstrap, rpm, podman, QEMU
+    /// Install, run and remove each in a fresh root; requires root, debootstrap, rpm, podman, QEMU
     #[arg(long)]
     check: bool,
     /// Make nothing, and check only these: contents, static, deb, rpm, container, kubernetes, service

@@ -99,7 +99,7 @@ pub(crate) fn missing() -> Result<Option<String>> {
     }
     // The machine accesses the host's files as this user, and needs files that only root may read.
     Ok((!shell::is_root()?)
-        .then(|| "it takes root, to show the host's files to the machine".to_owned()))
+        .then(|| "it requires root, to show the host's files to the machine".to_owned()))
 }
 
 /// Builds something with cargo; returns its path.
@@ -113,7 +113,7 @@ fn built(package: &str, tests: &str, kind: &str, name: &str) -> Result<PathBuf> 
         .stderr(Stdio::inherit());
     let output = cargo.output().context("cannot start cargo")?;
     if !output.status.success() {
-        bail!("{name} does not build; it takes clang, libelf and zlib");
+        bail!("{name} does not build; it requires clang, libelf and zlib");
     }
     let stderr = String::from_utf8_lossy(&output.stdout);
     stderr

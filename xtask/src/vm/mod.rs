@@ -24,7 +24,7 @@ pub(crate) use host::script;
 use matrix::{Machine, Matrix, Selection};
 use results::{Left, Results, Verdict};
 
-/// Runs live tests in virtual machines with other kernels, drivers and CPUs; takes root, QEMU and clang.
+/// Runs live tests in virtual machines with other kernels, drivers and CPUs; requires root, QEMU and clang.
 ///
 /// Kernels come from Debian's packages, by the mirror that this host's apt uses; they are unpacked below target/vm/kernels
 /// and kept there (remove a folder to have its kernel fetched again). Neither KVM nor a network is needed once they are there.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// Compare the policies on your own traffic, and say what to do
 ///
-/// none, rps, sparse, rfs, rfs+sparse and rps+balance side by side: how each spreads the packets over the CPUs, and how much fits before
-/// a CPU is full. What none gives is what there is without steering.
+/// It shows none, rps, sparse, rfs, rfs+sparse and rps+balance side by side: how each spreads the packets over the CPUs, and how much fits before
+/// a CPU is full. none is the result without steering.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer compare capture.pcap --cpus 4\n  \
@@ -32,7 +32,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present_any = ["iface", "synthetic"])]
     pub(crate) captures: Vec<PathBuf>,
 
-    /// Capture what this interface receives, instead of reading a capture; takes CAP_NET_RAW
+    /// Capture what this interface receives, instead of reading a capture; requires CAP_NET_RAW
     #[arg(long, value_name = "IFACE", conflicts_with = "captures")]
     pub(crate) iface: Option<String>,
 
@@ -54,7 +54,7 @@ pub(crate) struct CompareArgs {
 ///
 /// Shadow mode for all policies at once: the frames are copied from a packet socket and replayed under each policy. Nothing is
 /// steered and no program is attached, so it works with every driver. The answer comes first, with how much more fits, and the
-/// table after it. ctrl-c ends the watching, and the answer is for the time so far.
+/// table after it. ctrl-c ends the measurement; the answer is then about the time so far.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer advise eth0                                    a minute of what arrives (root, or CAP_NET_RAW)\n  \

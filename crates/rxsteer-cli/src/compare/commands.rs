@@ -118,7 +118,7 @@ impl Commands {
                 if policy.is_rfs() { (" --rfs", "RPS and RFS") } else { ("", "RPS") };
             add(
                 format!("sudo rxsteer host apply {name} --cpus {}{with}", cpus.as_option()),
-                &format!("the kernel's own {what}; rxsteer host restore sets it back"),
+                &format!("the kernel's own {what}; rxsteer host restore undoes it"),
             );
         }
         if can_run && cfg!(feature = "xdp") {

@@ -179,7 +179,7 @@ fn refused(link: &Link, error: &std::io::Error) -> anyhow::Error {
     let name = printable(&link.name);
     if error.kind() == ErrorKind::PermissionDenied {
         return anyhow::anyhow!(
-            "can't capture on {name}: it takes CAP_NET_RAW, which this process does not have. Run it as root, or give \
+            "can't capture on {name}: this requires CAP_NET_RAW, which this process does not have. Run it as root, or give \
              it a capture: sudo tcpdump -i {name} -c 100000 -w - | rxsteer compare -"
         );
     }

@@ -233,7 +233,7 @@ pub(super) fn notes(compared: &Compared) -> Vec<String> {
     if let Some(sampled) = &compared.sampled {
         if sampled.is_cut {
             notes.push(format!(
-                "the sample ended after {} frames; a longer one takes a capture (tcpdump -w)",
+                "the sample ended after {} frames; a longer one requires a capture (tcpdump -w)",
                 grouped(sampled.frames)
             ));
         }

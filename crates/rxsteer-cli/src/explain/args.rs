@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct ExplainArgs {
     /// A flow like 10.0.0.1:40000-192.0.2.7:443/tcp, or a capture
     ///
-    /// A flow is SOURCE:PORT-DESTINATION:PORT/PROTOCOL. With --frame a capture is named. Protocols with ports are tcp, udp, sctp and dccp. Others (icmp, icmpv6, esp, gre or a number) are written without
+    /// A flow is SOURCE:PORT-DESTINATION:PORT/PROTOCOL. With --frame, name a capture. Protocols with ports are tcp, udp, sctp and dccp. Others (icmp, icmpv6, esp, gre or a number) are written without
     /// ports: 10.0.0.1-10.0.0.2/icmp.
     #[arg(value_name = "FLOW|CAPTURE", value_hint = ValueHint::FilePath)]
     pub(crate) what: OsString,

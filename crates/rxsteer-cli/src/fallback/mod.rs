@@ -161,7 +161,7 @@ fn set_back(root: &Root, plans: &[Plan], events: &mut Events) -> anyhow::Result<
     for plan in plans.iter().rev() {
         for refusal in rxsteer_host::change::undo(root, &mut journal, plan) {
             whole = false;
-            let text = format!("it could not be set back: {}", printable(&refusal.to_string()));
+            let text = format!("it could not be restored: {}", printable(&refusal.to_string()));
             let event = Happened::new(EventKind::InterfaceWarning, text);
             events.add(Instant::now(), event.with("interfaces", plan.interfaces.clone()));
         }

@@ -30,8 +30,8 @@ pub(crate) fn recorded(root: &Root, interface: Option<&str>) -> Vec<Set> {
 
 /// In lines.
 pub(crate) fn show(sets: &[Set]) -> String {
-    let mut text = "the kernel's own steering, set by rxsteer (host apply, run --fallback or auto); rxsteer host restore sets \
-                    it back\n"
+    let mut text = "the kernel's own steering, set by rxsteer (host apply, run --fallback or auto); rxsteer host restore \
+                    undoes it\n"
         .to_owned();
     for Set { change, now } in sets {
         let (before, set) = (printable(change.original.trim()), printable(change.new.trim()));

@@ -193,7 +193,7 @@ impl Applying<'_> {
     fn forget(&self, journal: Journal, left: &[Refusal]) -> anyhow::Result<()> {
         for refusal in left {
             note(&format!(
-                "rxsteer: it could not be set back: {}",
+                "rxsteer: it could not be restored: {}",
                 printable(&refusal.to_string())
             ));
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
     rxsteer host recommend eth0                       what should be set, and why?\n  \
     rxsteer host apply eth0 --cpus 0-3 --dry-run      what would be written?\n  \
     rxsteer host apply eth0 --cpus 0-3 --rfs --verify 30s\n  \
-    rxsteer host restore                              back to what was before\n\n\
+    rxsteer host restore                              all as before\n\n\
     docs/host.md says what each setting does, when it hurts, and what to use instead.")]
 pub(crate) struct HostArgs {
     /// Read and write below this folder instead of / (a recorded tree)
@@ -43,7 +43,7 @@ pub(crate) enum HostCommand {
     rxsteer host show\n  \
     rxsteer host show eth0 --duration 1s\n  \
     rxsteer host show 'eth*' --json | jq '.interfaces[].rx[] | {queue, rps_cpus}'\n\n\
-    It changes nothing and takes no privilege.\n\n\
+    It changes nothing and requires no privilege.\n\n\
     Exit status: 0 success; 2 it could not run.")]
 pub(crate) struct ShowArgs {
     /// Interfaces, by name or pattern (veth*); by default the NICs
@@ -61,7 +61,7 @@ pub(crate) struct ShowArgs {
 
 /// Measure an interface, and say what to do and why
 ///
-/// One of: leave it alone; let the NIC spread flows (RSS); the kernel's own RPS and RFS, with which CPUs; rxsteer run, with
+/// It recommends one of: leave it alone; let the NIC spread flows (RSS); the kernel's own RPS and RFS, with which CPUs; rxsteer run, with
 /// which policy; or nothing helps, because one flow is most of it. Run it under the usual load.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -69,7 +69,7 @@ pub(crate) struct ShowArgs {
     rxsteer host recommend                            each NIC\n  \
     rxsteer host recommend wg0 --duration 30s --capture\n  \
     rxsteer host recommend eth0 --json | jq '.interfaces[] | {name, rule, commands}'\n\n\
-    It changes nothing. Without --capture it takes no privilege.\n\n\
+    It changes nothing. Without --capture it requires no privilege.\n\n\
     Exit status: 0 success; 2 it could not run; 130 interrupted.")]
 pub(crate) struct RecommendArgs {
     /// Interfaces, by name or pattern (veth*); by default the NICs
@@ -80,7 +80,7 @@ pub(crate) struct RecommendArgs {
     #[arg(long, alias = "sample", value_name = "DURATION", value_parser = parse_sample, default_value = "10s")]
     pub(crate) duration: Duration,
 
-    /// Also capture up to 5000 frames of each interface: flows, tunnels, the largest flow; takes CAP_NET_RAW
+    /// Also capture up to 5000 frames of each interface: flows, tunnels, the largest flow; requires CAP_NET_RAW
     #[arg(long)]
     pub(crate) capture: bool,
 
@@ -91,8 +91,8 @@ pub(crate) struct RecommendArgs {
 
 /// Set the kernel's own steering of interfaces, so that it can be undone
 ///
-/// Old values are on record before new ones are written, and each is read back. What the kernel refuses or filters undoes
-/// all of it. rxsteer host restore sets everything back.
+/// Old values are on record before new ones are written, and each is read back. If the kernel refuses or filters a value,
+/// all of it is undone. rxsteer host restore restores everything.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host apply eth0 --dry-run                 the exact writes, and nothing else\n  \
@@ -131,7 +131,9 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     pub(crate) xps: bool,
 
-    /// Drop flows that fill half a backlog first, on the CPUs of its interrupts
+    /// When a backlog is half full, drop packets of a flow that has more than half of the last 128
+    ///
+    /// On the CPUs of its interrupts.
     #[arg(long)]
     pub(crate) flow_limit: bool,
 
@@ -156,28 +158,28 @@ pub(crate) struct ApplyArgs {
 
     /// Also set it at each boot, and when the interface or a queue appears
     ///
-    /// By a .link file of systemd where that can express it, else by a unit and a udev rule; both are shown before.
+    /// It writes a .link file of systemd where that can express it, else a unit and a udev rule, and shows them before.
     #[arg(long)]
     pub(crate) persist: bool,
 }
 
-/// Set back all that rxsteer host apply set, byte for byte
+/// Restore all that rxsteer host apply set, byte for byte
 ///
-/// After any number of applies, also one that was killed. What something else has set since is left, and named. Files of
+/// It works after any number of applies, also one that was killed. What something else has set since is left, and named. Files of
 /// --persist are removed.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host restore\n  \
     rxsteer host restore --yes --json | jq '.values[] | select(.outcome != \"restored\")'\n\n\
     Interfaces of other network namespaces are restored there: ip netns exec NAME rxsteer host restore.\n\n\
-    Exit status: 0 all of this network namespace is as before; 1 something could not be set back, or something else set it since; \
+    Exit status: 0 all of this network namespace is as before; 1 something could not be restored, or something else set it since; \
     2 it could not run.")]
 pub(crate) struct RestoreArgs {
     /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
 
-    /// Show what would be set back, and change nothing
+    /// Show what would be restored, and change nothing
     #[arg(long, conflicts_with_all = ["yes", "json"])]
     pub(crate) dry_run: bool,
 

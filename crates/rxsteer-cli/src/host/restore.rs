@@ -98,16 +98,16 @@ fn shown(restored: &[Restored], files: &[String]) -> String {
     let values = |count| if count == 1 { "value was" } else { "values were" };
     let changed = restored.len() - as_before;
     let _ = match (changed, as_before) {
-        (0, 0) => writeln!(text, "no value had to be set back"),
+        (0, 0) => writeln!(text, "no value had to be restored"),
         (0, _) => writeln!(
             text,
             "nothing had to be changed: {as_before} {} as before already",
             values(as_before)
         ),
-        (_, 0) => writeln!(text, "{done} of {changed} {} set back", values(changed)),
+        (_, 0) => writeln!(text, "{done} of {changed} {} restored", values(changed)),
         _ => writeln!(
             text,
-            "{done} of {changed} {} set back; {as_before} more {} as before already",
+            "{done} of {changed} {} restored; {as_before} more {} as before already",
             values(changed),
             values(as_before)
         ),
@@ -140,7 +140,7 @@ mod tests {
         );
         let text = shown(&[of(Outcome::Restored { from: "3\n".to_owned() }), before], &[]);
         assert!(
-            text.ends_with("1 of 1 value was set back; 1 more value was as before already\n"),
+            text.ends_with("1 of 1 value was restored; 1 more value was as before already\n"),
             "{text}"
         );
     }

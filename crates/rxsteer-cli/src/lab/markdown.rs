@@ -34,7 +34,7 @@ pub(super) fn of(report: &Report) -> String {
         }
     }
     if let Some(published) = tables::published(report) {
-        let _ = write!(text, "## Published beside measured\n\n{ABOUT_PUBLISHED}\n\n");
+        let _ = write!(text, "## Published and measured\n\n{ABOUT_PUBLISHED}\n\n");
         table(&mut text, &published);
     }
     text

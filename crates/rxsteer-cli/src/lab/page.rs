@@ -55,7 +55,7 @@ fn experiment(body: &mut String, report: &Report) -> anyhow::Result<()> {
         body.push_str("</div>\n");
     }
     if let Some(published) = tables::published(report) {
-        table(body, "Published beside measured", &published);
+        table(body, "Published and measured", &published);
         let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(ABOUT_PUBLISHED));
     }
     for load in tables::loads(report) {

@@ -31,9 +31,9 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n  \
     rxsteer live eth0 --cpus 0-3 --listen 127.0.0.1:9817\n  \
     rxsteer live eth0 --cpus 0-1 --standby 0-3     then: rxsteer set cpus=0-3\n\n\
-    By packet sockets (--io packet, the usual way) interfaces go on receiving as before: packets are copies for this program, \
-    taken before the firewall. By AF_XDP sockets (--io xdp) packets come here instead of the host. RX queues are those of the \
-    interfaces, in the order in which they are named; of packet sockets there are at most as many as CPUs to receive on. Ctrl-C ends with the report. While it runs: rxsteer status, rxsteer set policy=sparse.\n\n\
+    With packet sockets (--io packet, the default) the host still receives all packets: this program gets copies, taken before \
+    the firewall. With AF_XDP sockets (--io xdp) packets come here instead of the host. RX queues are those of the interfaces, \
+    in the order in which they are named; an interface has at most as many packet sockets as there are CPUs to receive on. Ctrl-C ends with the report. While it runs: rxsteer status, rxsteer set policy=sparse.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
     could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
@@ -45,20 +45,20 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_enum, value_name = "WAY", default_value_t = Io::Auto, help_heading = "Receiving")]
     pub(crate) io: Io,
 
-    /// Send on by this interface what the first receives, and the other way round
+    /// Bridge: send by this interface what the first one receives, and the other way round
     ///
-    /// Both directions; order per flow holds on the wire. By AF_XDP sockets, or with --io packet by packet sockets, which
-    /// work on every interface, but the host receives copies, too. Such as: --bridge eth1
+    /// Order per flow holds on the wire. It uses AF_XDP sockets, or with --io packet packet sockets, which work on every
+    /// interface, but the host still receives the packets. Such as: --bridge eth1
     #[arg(long, value_name = "IFACE", help_heading = "Receiving")]
     pub(crate) bridge: Option<String>,
 
-    /// Refuse drivers that can't receive into our memory without copying (AF_XDP)
+    /// Refuse drivers that can't receive into this program's memory without copying (AF_XDP)
     #[arg(long, help_heading = "Receiving")]
     pub(crate) zero_copy: bool,
 
-    /// Poll the driver itself for so many microseconds when nothing has come (AF_XDP), such as 50
+    /// Poll the driver itself for so many microseconds when no packets have arrived (AF_XDP), such as 50
     ///
-    /// It saves interrupts where the driver supports it, and takes the receiving CPU.
+    /// It saves interrupts where the driver supports it, and keeps the receiving CPU busy.
     #[arg(long, value_name = "US", value_parser = whole::<u32, 1, 1_000_000>, help_heading = "Receiving")]
     pub(crate) busy_poll: Option<u32>,
 
@@ -101,7 +101,7 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = whole::<u64, LEAST_RING, MOST_RING>, help_heading = "Receiving")]
     pub(crate) ring_size: u64,
 
-    /// CPUs that the interfaces are received on, in turn; by default those of --cpus
+    /// CPUs that receive the interfaces' packets, in turn; by default those of --cpus
     ///
     /// Without --cpus, and with at least four CPUs for each RX queue, the first CPUs only receive, one for each RX queue.
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
@@ -109,12 +109,12 @@ pub(crate) struct LiveArgs {
 
     /// CPUs that get a worker too, so that rxsteer set can name them later
     ///
-    /// CPUs of --cpus, --rx-cpus, maps and rules have one. An idle worker takes the memory of its backlogs, and an output of
+    /// CPUs of --cpus, --rx-cpus, maps and rules have one. An idle worker has the memory of its backlogs, and an output of
     /// --out. A list like 0-3,8, or a count like 4; CPU 4 alone is 4-4.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, help_heading = "Processing")]
     pub(crate) standby: Option<CpuChoice>,
 
-    /// Packets that may wait for one CPU, from each interface
+    /// Packets that may wait for one CPU, from each receiving thread
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_BACKLOG, value_parser = backlog, help_heading = "Processing")]
     pub(crate) max_backlog: u32,
 

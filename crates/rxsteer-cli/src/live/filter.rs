@@ -39,7 +39,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<FilterInstruction>> {
     let instructions: Option<Vec<FilterInstruction>> = lines.map(instruction).collect();
     match (count, instructions) {
         (Some(count), Some(instructions)) if instructions.len() == count => {
-            ensure!(count <= MOST, "--filter takes {count} instructions; the kernel takes {MOST}");
+            ensure!(count <= MOST, "--filter has {count} instructions; the kernel accepts {MOST}");
             Ok(instructions)
         }
         _ => bail!("tcpdump -ddd printed something else than a filter; is it the usual tcpdump?"),

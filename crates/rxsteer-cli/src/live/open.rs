@@ -31,7 +31,7 @@ impl Way {
                 let left_out =
                     [("--zero-copy", args.zero_copy), ("--busy-poll", args.busy_poll.is_some())];
                 if let Some((option, _)) = left_out.iter().find(|(_, given)| *given) {
-                    bail!("{option} takes AF_XDP sockets; leave it out, or use --io xdp");
+                    bail!("{option} requires AF_XDP sockets; leave it out, or use --io xdp");
                 }
                 Ok(Way::Packet)
             }
@@ -42,7 +42,7 @@ impl Way {
                     ("--nic-hash", args.nic_hash),
                 ];
                 if let Some((option, _)) = left_out.iter().find(|(_, given)| *given) {
-                    bail!("{option} takes packet sockets; leave it out, or use --io packet");
+                    bail!("{option} requires packet sockets; leave it out, or use --io packet");
                 }
                 Ok(Way::Xdp)
             }
@@ -108,7 +108,7 @@ fn rx_queues_of(name: &str) -> anyhow::Result<u32> {
 #[cfg(not(feature = "xdp"))]
 fn rx_queues_of(_: &str) -> anyhow::Result<u32> {
     bail!(
-        "AF_XDP sockets are not built into this rxsteer (cargo feature xdp, which takes clang and libelf); use --io \
+        "AF_XDP sockets are not built into this rxsteer (cargo feature xdp, which requires clang and libelf); use --io \
          packet, without --bridge"
     )
 }

@@ -13,7 +13,7 @@ use clap::Args;
     rxsteer peers 'veth*' --dry-run          which ends are meant, and what is on there?\n  \
     rxsteer peers --restore                  what a killed rxsteer peers left\n  \
     rxsteer peers 'veth*' --dry-run --json | jq '.peers[] | select(.state == \"on\")'\n\n\
-    It takes CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_SYS_PTRACE, and the host's PID namespace. Segments are then built by the \
+    It requires CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_SYS_PTRACE, and the host's PID namespace. Segments are then built by the \
     container's CPU (its tcp-segmentation-offload goes off, too), which costs throughput.\n\n\
     Exit status: 0 it was ended, and all is on again; 1 something could not be switched on again, and stays on record, or with \
     --dry-run: an end can't be switched; 2 it \

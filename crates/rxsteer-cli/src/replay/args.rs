@@ -108,7 +108,7 @@ pub(crate) struct ReplayArgs {
 
     /// CPUs of the applications: 0-3,8 or a count like 4
     ///
-    /// Applications on these CPUs consume the data of flows, each flow on one of them, by its hash. rfs learns it, and the
+    /// Applications on these CPUs consume the data of flows, each flow on one of them, by its hash. rfs follows it, and the
     /// report shows how much was processed where its application runs.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, help_heading = "Applications")]
     pub(crate) app_cpus: Option<CpuChoice>,

@@ -60,9 +60,9 @@ pub(crate) struct RunArgs {
 
     /// Where native XDP can't steer, use the kernel's own RPS and RFS instead, until it ends
     ///
-    /// The policy means the same as far as the kernel has words for it; what it lacks is said: it has no sparse and no order
-    /// guard. Generic mode is left out, unless --mode asks for it. rxsteer status shows what is set, and rxsteer host
-    /// restore sets it back after a kill.
+    /// The policy is translated to RPS and RFS; rxsteer prints what the kernel can't do, such as sparse and the order guard.
+    /// Generic mode is left out, unless --mode asks for it. rxsteer status shows what is set, and rxsteer host restore
+    /// undoes it after a kill.
     #[arg(long = "fallback")]
     pub(crate) to_kernel: bool,
 
@@ -125,11 +125,11 @@ pub(crate) struct KernelSettings {
 
     /// Scheduling class of the kernel threads that process the frames: fifo:N (real-time, N from 1 to 99,
     /// before every ordinary process), nice:N (-20 to 19) or other (as ordinary processes); fifo:1 by default,
-    /// nice:-13 where nothing bounds real-time threads
+    /// nice:-13 where nothing limits real-time threads
     #[arg(long, value_name = "CLASS", value_parser = words(ThreadClass::NAMES, parse_threads))]
     pub(crate) threads: Option<ThreadClass>,
 
-    /// Decide and count only: every frame goes where it would have gone
+    /// Decide and count only: every frame is processed as without rxsteer
     ///
     /// No frame completes there, so what the order guard would refuse can't be counted.
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
@@ -208,7 +208,7 @@ impl FixedSettings {
     pub(crate) fn check_records(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.flow_stats() || !self.records.output.is_some(),
-            "--flows and --ipfix take what flows count; leave out --no-flow-stats"
+            "--flows and --ipfix use the flow statistics; leave out --no-flow-stats"
         );
         Ok(())
     }
@@ -253,7 +253,7 @@ pub(crate) struct StatusArgs {
     #[arg(long, conflicts_with = "interval")]
     pub(crate) reset: bool,
 
-    /// Again each time this time has passed, with what happened per second meanwhile, until Ctrl-C
+    /// Repeat after each interval, with rates per second, until Ctrl-C
     ///
     /// Without it the tables show the rates of half a second, and JSON has none.
     #[arg(long, value_name = "DURATION", value_parser = parse_pause)]
@@ -267,12 +267,12 @@ pub(crate) struct StatusArgs {
 /// `--mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeChoice {
-    /// Native if all interfaces can, else generic
+    /// Native if all interfaces support it, else generic
     #[default]
     Auto,
     /// In the driver
     Native,
-    /// As socket buffers: slower
+    /// In the stack, on socket buffers; slower
     Generic,
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
     let policy = default_policy(&host);
     if asked.live.steering.policy.is_none() && !policy.is_rfs() {
         output::note(&format!(
-            "rxsteer: without --policy the policy is {policy}: this kernel lacks tracepoints that rfs takes (rxsteer \
+            "rxsteer: without --policy the policy is {policy}: this kernel lacks tracepoints that rfs requires (rxsteer \
              check names them)"
         ));
     }
@@ -264,7 +264,7 @@ fn without_xdp(plan: &Plan, why: &str) -> anyhow::Error {
     let first = names.first().copied().unwrap_or("IFACE");
     anyhow::anyhow!(
         "{} can't be steered: {why}; nothing is attached. What helps: native mode (rxsteer check {first} says what it \
-         takes), or the kernel's own RPS: rxsteer run {first} --fallback, or rxsteer host recommend {first}",
+         requires), or the kernel's own RPS: rxsteer run {first} --fallback, or rxsteer host recommend {first}",
         if names.is_empty() { "the interfaces".to_owned() } else { names.join(", ") }
     )
 }
@@ -399,7 +399,7 @@ pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) ->
     let mut say = notes.to_vec();
     if instance.settings.shadow {
         say.push(
-            "in shadow every frame goes where it would have gone. What is counted as moved is what the policy says: \
+            "in shadow every frame is processed as without rxsteer. What is counted as moved is what the policy says: \
              nothing completes here, so what the order guard would refuse can't be counted"
                 .to_owned(),
         );

@@ -211,7 +211,7 @@ mod tests {
             (&["shadow=yes"], "on or off"),
             (&["rps-map=eth0:0"], "has no '='"),
             (&["rps-map=eth0:0=2-5"], "rps-map: CPU 4-5 is offline"),
-            (&["rps-map=0=1", "rps-map=none"], "takes away what other rps-map"),
+            (&["rps-map=0=1", "rps-map=none"], "removes what the other rps-map"),
             (&["else=loca"], "did you mean 'local'"),
             (&["rfs-cpus=9"], "rfs-cpus: this host has no CPU 9"),
             (&["threads=rr:1"], "threads=rr:1: a class is fifo:N"),

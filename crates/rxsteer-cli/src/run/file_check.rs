@@ -79,7 +79,7 @@ fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> 
     if Mechanisms::of(&of_flows, &rules).rfs && !policy.is_rfs() {
         let setting = if of_flows.is_rfs() { "policy" } else { "rule" };
         return Err(format!(
-            "{setting}: this kernel lacks tracepoints that rfs takes (rxsteer check names them); {policy} needs none"
+            "{setting}: this kernel lacks tracepoints that rfs requires (rxsteer check names them); {policy} needs none"
         ));
     }
     let cpus = host_cpus().map_err(|why| error_text(&why))?;

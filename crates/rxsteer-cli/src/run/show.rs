@@ -57,7 +57,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     }
     if status.settings.shadow {
         text.push_str(
-            "shadow: every frame goes where it would have gone; what the order guard would refuse can't be counted\n",
+            "shadow: every frame is processed as without rxsteer; what the order guard would refuse can't be counted\n",
         );
     }
     text.push('\n');
@@ -257,7 +257,7 @@ fn totals(status: &Status) -> String {
     line(
         "not steered",
         format!(
-            "{} not IP, {} malformed, {} without room for a number, {} without a complete checksum",
+            "{} not IP, {} malformed, {} without headroom for a number, {} without a complete checksum",
             rx(LiveCounter::NotIp),
             rx(LiveCounter::Malformed),
             rx(LiveCounter::Unnumbered),

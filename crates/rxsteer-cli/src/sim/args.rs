@@ -56,7 +56,7 @@ pub(crate) struct SimArgs {
 
     /// Random faults in each run, drawn by its seed
     ///
-    /// CPUs that go, slow down or return, bursts, clock steps, other policies during the run.
+    /// They are: CPUs that go offline, return or slow down, bursts, clock steps, and changes of policy.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, 1000>, help_heading = "Scenario")]
     pub(crate) faults: u32,
 
@@ -83,7 +83,7 @@ pub(crate) struct SimArgs {
 
     /// Which assumed costs does the result depend on?
     ///
-    /// Runs it with half and with twice each of them, one at a time, all with the same seeds (by default 3). Assumed are the costs of a built-in scenario, and what a file leaves to a default that was not measured.
+    /// It runs the scenario with half and with twice each of them, one at a time, all with the same seeds (by default 3). The costs of a built-in scenario are assumed, and so are the defaults that were not measured.
     #[arg(long, conflicts_with_all = ["list", "compare", "csv", "report"], help_heading = "Runs")]
     pub(crate) sensitivity: bool,
 

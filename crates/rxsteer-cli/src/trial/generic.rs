@@ -54,7 +54,7 @@ fn attempt(host: &Host) -> Result<usize, String> {
         let what = what.to_owned();
         move |error: io::Error| format!("{what}: {error}")
     };
-    namespace::enter_new().map_err(failed("a network namespace takes CAP_SYS_ADMIN"))?;
+    namespace::enter_new().map_err(failed("a network namespace requires CAP_SYS_ADMIN"))?;
     std::thread::scope(|scope| {
         let (to_sender, of_receiver) = channel();
         let (to_receiver, of_sender) = channel();

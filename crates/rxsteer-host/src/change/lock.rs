@@ -22,7 +22,7 @@ pub enum LockError {
         path: PathBuf,
     },
     /// The system refused.
-    #[error("can't lock {}: {error}; it takes root", path.display())]
+    #[error("can't lock {}: {error}; this requires root", path.display())]
     System {
         /// The file.
         path: PathBuf,

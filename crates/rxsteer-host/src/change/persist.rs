@@ -59,7 +59,7 @@ pub enum PersistError {
     },
     /// The system refused.
     #[error(
-        "can't write {path}: {error}; it takes root, and a root file system that can be written to"
+        "can't write {path}: {error}; this requires root, and a root file system that can be written to"
     )]
     System {
         /// The file.

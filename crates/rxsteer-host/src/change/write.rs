@@ -133,7 +133,7 @@ pub(super) fn set(tree: &impl Tree, journal: &mut Journal, write: &Write) -> Res
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "; writing it takes root, and CAP_NET_ADMIN in the first user namespace (sudo; in a container: --privileged)"
+            "; writing it requires root, and CAP_NET_ADMIN in the first user namespace (sudo; in a container: --privileged)"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
             "; it is mounted read-only, as in most containers: run this on the host itself, or in a container that was \

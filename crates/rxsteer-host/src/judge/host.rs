@@ -70,7 +70,7 @@ fn policy(host: &Host) -> Finding {
     let without = if missing.is_empty() {
         String::new()
     } else {
-        format!(", since rfs takes {}, which this kernel lacks", listed(&missing))
+        format!(", since rfs requires {}, which this kernel lacks", listed(&missing))
     };
     Finding::fine("default_policy", format!("{}{without}", default_policy(host)))
 }
@@ -169,7 +169,7 @@ fn capabilities(host: &Host) -> Finding {
         return Finding::blocker(
             topic,
             "this process has its capabilities only inside a user namespace",
-            "to load BPF programs takes capabilities in the initial user namespace",
+            "loading BPF programs requires capabilities in the initial user namespace",
             "run rxsteer outside of the user namespace (a rootless container is one)",
         );
     }

@@ -246,7 +246,7 @@ fn examine((_, index, number): Place, link: &Link) -> (Seen, Option<(Namespace, 
         namespace: None,
         found_at: None,
         state: State::Failed {
-            why: "its network namespace is not to be found below /proc and /run/netns: it takes CAP_SYS_PTRACE, and in a \
+            why: "its network namespace is not to be found below /proc and /run/netns: this requires CAP_SYS_PTRACE, and in a \
                   container the host's PID namespace"
                 .to_owned(),
         },
@@ -276,7 +276,7 @@ fn refused(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             format!(
-                "{error}: it takes CAP_SYS_ADMIN to enter a network namespace, and CAP_NET_ADMIN there"
+                "{error}: entering a network namespace requires CAP_SYS_ADMIN, and CAP_NET_ADMIN there"
             )
         }
         _ => error.to_string(),

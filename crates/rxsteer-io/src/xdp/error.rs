@@ -9,7 +9,7 @@ use thiserror::Error;
 pub enum XdpError {
     /// A capability is missing; holds what was tried.
     #[error(
-        "the process may not {0}: AF_XDP takes the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF (run as root, or \
+        "the process may not {0}: AF_XDP requires the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF (run as root, or \
          give them to the program with setcap)"
     )]
     NoPermission(&'static str),

@@ -218,7 +218,7 @@ fn open_queue(
         rings(&socket).map_err(|error| XdpError::of("map a ring", error))?;
     if let Some(busy_poll_us) = options.busy_poll_us {
         busy_poll(&socket, busy_poll_us)
-            .map_err(|error| XdpError::of("busy-poll (it takes Linux 5.11)", error))?;
+            .map_err(|error| XdpError::of("busy-poll (it requires Linux 5.11)", error))?;
     }
     let copies = match (options.zero_copy, mode) {
         (Some(true), XdpMode::Native) => libc::XDP_ZEROCOPY,

@@ -24,7 +24,7 @@ pub fn advice(results: &Results) -> Option<String> {
     }
     if results.differences.is_empty() {
         return Some(
-            "no comparison: it takes at least two seeds of each policy (--seeds)".to_owned(),
+            "no comparison: it requires at least two seeds of each policy (--seeds)".to_owned(),
         );
     }
     let sound = |it: &&Difference| results.cells[it.cell].reordered() == 0;

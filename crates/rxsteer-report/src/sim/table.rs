@@ -49,7 +49,7 @@ pub fn head(results: &Results) -> String {
                     format!("seed {} after {measured}", run.seed)
                 };
                 let times: Vec<String> = cell.runs.iter().map(time).collect();
-                let _ = writeln!(text, "given up under {}: {}", cell.label, times.join(", "));
+                let _ = writeln!(text, "abandoned under {}: {}", cell.label, times.join(", "));
             }
         }
     }

@@ -88,7 +88,7 @@ fn has_rfs() -> bool {
 fn ready_for_rfs(test: &str) -> Option<MutexGuard<'static, ()>> {
     let alone = ready(test, &[], 2)?;
     if !has_rfs() {
-        skipped(&format!("live::{test}"), "this kernel lacks the tracepoint that rfs takes");
+        skipped(&format!("live::{test}"), "this kernel lacks the tracepoint that rfs requires");
         return None;
     }
     Some(alone)

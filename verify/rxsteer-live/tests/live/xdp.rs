@@ -251,7 +251,7 @@ fn what_is_missing_is_said() {
             &[],
             "RLIMIT_MEMLOCK is 0.1 MiB",
         ),
-        (&["env"], &["--filter", "tcp"], "--filter takes packet sockets"),
+        (&["env"], &["--filter", "tcp"], "--filter requires packet sockets"),
     ];
     for (by, more, words) in cases {
         let arguments = [&["in0", "--io", "xdp", "--cpus", "0-0"], more].concat();
