@@ -152,7 +152,7 @@ fn compare(a: &Saved, b: &Saved) -> Comparison {
             metric: row.headline.clone(),
             ratio: (figure.median != 0.0).then(|| other.median / figure.median),
             overlap: (may_conclude && figure.rounds.min(other.rounds) >= FEWEST_ROUNDS)
-                .then(|| figure.low <= other.high && other.low <= figure.high),
+                .then_some(figure.low <= other.high && other.low <= figure.high),
             a: figure.clone(),
             b: other,
         });
