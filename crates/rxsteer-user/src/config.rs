@@ -93,7 +93,7 @@ pub struct PipelineConfig {
     /// costs a table lookup per packet.
     pub check_order: bool,
     /// Whether `balance` goes by the time that handlers take on each CPU, in place of the number of packets: a CPU on which
-    /// they are slow, or interrupted by other work, gets fewer buckets. Moves then differ from run to run. The default is
+    /// they are slow, or that has other work (`/proc/stat`), gets fewer buckets. Moves then differ from run to run. The default is
     /// false. It costs the worker a look at the clock per list.
     pub measure_load: bool,
 }

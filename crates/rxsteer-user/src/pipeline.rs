@@ -290,7 +290,7 @@ fn receivers(
     let schedule = Arc::new(Schedule::new(&config.changes));
     let measured = if config.measure_load { &*shared.group.slots } else { &[] };
     let workers = measured.iter().map(|slot| slot.progress.clone()).collect();
-    let rebalancing = Arc::new(Rebalancing::new(workers));
+    let rebalancing = Rebalancing::new(workers);
     let receivers = config.rx_cpus.iter().enumerate().map(|(thread, &queue_cpu)| {
         let mut backlogs: Vec<BacklogSender> = Vec::new();
         for (cpu, receiving_ends) in cpus.iter().zip(&mut backlogs_by_cpu) {

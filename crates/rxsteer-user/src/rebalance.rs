@@ -8,16 +8,20 @@
 //! The interval is one of the packets' receive times, so that a replay at full speed balances as often as the recorded
 //! traffic would have been, and with one RX thread always alike. The load of a CPU is the packets that are sent there. A
 //! handler's time differs from run to run, so it counts only if the configuration asks for it
-//! ([`measure_load`](crate::PipelineConfig::measure_load)).
+//! ([`measure_load`](crate::PipelineConfig::measure_load)). Then a thread also reads what else the CPUs do.
 
 use crate::change::Switch;
 use crate::worker_group::WorkerProgress;
-use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move, Plan};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move, OtherWork, Plan};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// Moves that are kept for reports; later ones are only counted.
 pub const MOST_MOVES_KEPT: usize = 4096;
+
+/// How often it is read what else the CPUs do.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// If a thread's packets go back in time by more than this, the clock was set back.
 const SET_BACK_NS: u64 = 1_000_000_000;
@@ -49,8 +53,10 @@ pub struct MovesByLoad {
 pub(crate) struct Rebalancing {
     /// When the present interval ends.
     next_ns: AtomicU64,
-    /// The workers, if their time counts.
-    workers: Vec<Arc<WorkerProgress>>,
+    /// The workers, if their time counts, and the share of the time that their CPU spends on anything else, in millionths.
+    workers: Vec<(Arc<WorkerProgress>, AtomicU64)>,
+    /// Whether an interval ended, so that loads are needed.
+    is_used: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -66,8 +72,21 @@ struct State {
 
 impl Rebalancing {
     /// Goes by the time of `workers`; without any, by packets.
-    pub(crate) fn new(workers: Vec<Arc<WorkerProgress>>) -> Rebalancing {
-        Rebalancing { next_ns: AtomicU64::new(0), workers, state: Mutex::default() }
+    pub(crate) fn new(workers: Vec<Arc<WorkerProgress>>) -> Arc<Rebalancing> {
+        let rebalancing = Arc::new(Rebalancing {
+            next_ns: AtomicU64::new(0),
+            workers: workers.into_iter().map(|worker| (worker, AtomicU64::new(0))).collect(),
+            is_used: AtomicBool::new(false),
+            state: Mutex::default(),
+        });
+        if !rebalancing.workers.is_empty() {
+            let shared = Arc::downgrade(&rebalancing);
+            // Without it only the time of workers counts.
+            let _ = std::thread::Builder::new()
+                .name("rxsteer-load".to_owned())
+                .spawn(move || look_at_other_work(&shared));
+        }
+        rebalancing
     }
 
     /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it. Moves, if any, are
@@ -101,14 +120,17 @@ impl Rebalancing {
         let elapsed_ns = time_ns.saturating_sub(state.last_ns);
         state.last_ns = time_ns;
         let State { balancer, worked, moves, .. } = &mut *state;
-        let now: Vec<(u64, u64)> = self.workers.iter().map(|worker| worker.work()).collect();
+        self.is_used.store(true, Ordering::Relaxed);
+        let now: Vec<(u64, u64)> = self.workers.iter().map(|(worker, _)| worker.work()).collect();
         let before = std::mem::replace(worked, now);
         let load = |cpu| {
-            let at = self.workers.iter().position(|worker| worker.cpu == cpu);
-            let pair = at.and_then(|at| Some((before.get(at)?, worked.get(at)?)));
-            let Some((before, now)) = pair else { return CpuLoad::unmeasured(cpu) };
-            let (ours_ns, packets) = (now.0 - before.0, now.1 - before.1);
-            CpuLoad { ours_ns, packets, ..CpuLoad::unmeasured(cpu) }
+            let at = self.workers.iter().position(|(worker, _)| worker.cpu == cpu);
+            let pair =
+                at.and_then(|at| Some((before.get(at)?, worked.get(at)?, &self.workers[at].1)));
+            let Some((before, now, other)) = pair else { return CpuLoad::unmeasured(cpu) };
+            // ORDER: Relaxed; the number is the whole message.
+            let other_ns = elapsed_ns / 1000 * other.load(Ordering::Relaxed) / 1000;
+            CpuLoad { cpu, ours_ns: now.0 - before.0, packets: now.1 - before.1, other_ns }
         };
         switch.rebalance(|plan| {
             let Some(made) = decide(plan, balancer, load, elapsed_ns) else { return Vec::new() };
@@ -124,6 +146,31 @@ impl Rebalancing {
 
     pub(crate) fn moves(&self) -> MovesByLoad {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).moves.clone()
+    }
+}
+
+/// Reads what CPUs with workers do beside packets, while there is a pipeline. If the kernel does not say, nothing counts.
+fn look_at_other_work(shared: &Weak<Rebalancing>) {
+    let begun = Instant::now();
+    let mut other = OtherWork::default();
+    loop {
+        std::thread::sleep(LOOK);
+        let Some(shared) = shared.upgrade() else { return };
+        if !shared.is_used.load(Ordering::Relaxed) {
+            continue;
+        }
+        let mut ours_ns = Vec::new();
+        for (worker, _) in &shared.workers {
+            ours_ns.resize(ours_ns.len().max(worker.cpu.index() + 1), 0);
+            ours_ns[worker.cpu.index()] = worker.work().0;
+        }
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let now_ns = begun.elapsed().as_nanos() as u64;
+        let shares = other.read(now_ns, &stat, ours_ns).unwrap_or_default();
+        for (worker, millionths) in &shared.workers {
+            let share = shares.get(worker.cpu.index()).copied().unwrap_or(0.0);
+            millionths.store((share * 1e6) as u64, Ordering::Relaxed);
+        }
     }
 }
 

@@ -190,7 +190,7 @@ impl PipelineBuilder {
     }
 
     /// Whether `balance` goes by the time that handlers take on each CPU, in place of the number of packets: a CPU on which
-    /// they are slow, or interrupted by other work, gets fewer buckets. Moves then differ from run to run. The default is
+    /// they are slow, or that has other work (`/proc/stat`), gets fewer buckets. Moves then differ from run to run. The default is
     /// false. It costs a worker a look at the clock per list.
     pub fn measure_load(mut self, measure: bool) -> PipelineBuilder {
         self.config.measure_load = measure;
