@@ -107,11 +107,11 @@ mod tests {
         };
         assert_eq!(other.read(0, &stat([0, 50]), vec![0, 0]), Some(vec![]), "the first");
         let ms = 1_000_000;
-        let shares = other.read(1000 * ms, &stat([80, 50]), vec![300 * ms, 9]);
+        let shares = other.read(1000 * ms, &stat([80, 50]), vec![300 * ms, 0]);
         assert_eq!(shares, Some(vec![0.5, 0.0]));
-        let shares = other.read(2000 * ms, &stat([80, 150]), vec![300 * ms, 9]);
+        let shares = other.read(2000 * ms, &stat([80, 150]), vec![300 * ms, 0]);
         assert_eq!(shares, Some(vec![0.25, 0.5]), "since the first");
-        let shares = other.read(2100 * ms, &stat([80, 150]), vec![300 * ms, 9]);
+        let shares = other.read(2100 * ms, &stat([80, 150]), vec![300 * ms, 0]);
         assert_eq!(shares, Some(vec![0.0, 1.0 / 1.1]), "since a second ago and not before");
         assert_eq!(other.read(2200 * ms, "", vec![]), None);
     }

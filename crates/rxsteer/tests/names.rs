@@ -17,8 +17,10 @@ fn policies_rules_and_changes_can_be_made_of_their_parts() {
         policy: Some(Policy::Rps),
         ..SteerChange::default()
     };
-    let handler = |_cpu| |list: &PacketList<'_>| {
-        let _first: Option<Packet<'_>> = list.iter().next();
+    let handler = |_cpu| {
+        |list: &PacketList<'_>| {
+            let _first: Option<Packet<'_>> = list.iter().next();
+        }
     };
     let (pipeline, receivers) = builder.start(handler).unwrap();
     pipeline.control().change(&change).unwrap();

@@ -6,10 +6,10 @@ use super::published::PublishedArgs;
 use crate::words::whole;
 use clap::{Args, ValueHint};
 use rxsteer_settings::words;
+use rxsteer_sim::check::MAX_TIME_NS;
 use rxsteer_sim::file::builtin::builtin;
 use rxsteer_user::core::Policy;
 use std::convert::Infallible;
-use rxsteer_sim::check::MAX_TIME_NS;
 use std::path::PathBuf;
 
 /// Most seeds of one command: all their results are kept, and shown.
