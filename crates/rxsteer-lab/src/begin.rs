@@ -16,13 +16,14 @@ pub struct Begun {
     _lock: Option<File>,
 }
 
-/// Refuses to begin while another lab measures. Then, as root, removes and restores what a killed lab left.
+/// Begins once no other lab measures: `waits` is asked whether to wait for one, whose process it is given if that is known. Then,
+/// as root, removes and restores what a killed lab left.
 ///
 /// # Errors
 ///
-/// [`LabError::Busy`], or what the system refused.
-pub fn begin() -> Result<Begun> {
-    let lock = lock(Path::new(LOCK))?;
+/// [`LabError::Busy`], when it is not to wait, or what the system refused.
+pub fn begin(waits: impl FnOnce(Option<u32>) -> bool) -> Result<Begun> {
+    let lock = lock(Path::new(LOCK), waits)?;
     let mut left = Vec::new();
     if rustix::process::geteuid().is_root() {
         left.extend(crate::namespace::clear_up().iter().map(crate::lent::Lent::left));
@@ -33,24 +34,28 @@ pub fn begin() -> Result<Begun> {
 }
 
 /// Locks the file. Who may not write it, because they are not root, only looks whether it is locked.
-fn lock(path: &Path) -> Result<Option<File>> {
+fn lock(path: &Path, waits: impl FnOnce(Option<u32>) -> bool) -> Result<Option<File>> {
     let what = || format!("lock {}", path.display());
     let ours = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
     let may_write = ours.is_ok();
     // Without the file, no lab of root has begun since the machine was started.
     let Ok(mut file) = ours.or_else(|_| File::open(path)) else { return Ok(None) };
     match file.try_lock() {
-        Ok(()) if may_write => {
-            file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).tried(what)?;
-            Ok(Some(file))
-        }
-        Ok(()) => Ok(None),
+        Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            Err(LabError::Busy { process: text.parse().ok() })
+            let process = fs::read_to_string(path).unwrap_or_default().parse().ok();
+            if !waits(process) {
+                return Err(LabError::Busy { process });
+            }
+            file.lock().tried(what)?;
         }
-        Err(TryLockError::Error(why)) => Err(why).tried(what),
+        Err(TryLockError::Error(why)) => return Err(why).tried(what),
     }
+    if !may_write {
+        return Ok(None);
+    }
+    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).tried(what)?;
+    Ok(Some(file))
 }
 
 #[cfg(test)]
@@ -58,16 +63,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn second_lab_is_refused_until_the_first_ends() {
+    fn second_lab_waits_until_the_first_ends() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let first = lock(&path).unwrap();
+        let at_once = |path: &Path| lock(path, |_| false);
+        let first = at_once(&path).unwrap();
         assert!(first.is_some());
-        let refused = lock(&path).unwrap_err().to_string();
+        let refused = at_once(&path).unwrap_err().to_string();
         let named = format!("(process {})", std::process::id());
-        assert!(refused.contains(&named) && refused.contains("wait until it ends"), "{refused}");
-        drop(first);
-        assert!(lock(&path).unwrap().is_some());
-        assert!(lock(&folder.path().join("absent/lock")).unwrap().is_none());
+        assert!(refused.contains(&named), "{refused}");
+        let second = std::thread::scope(|scope| {
+            let (asked, was_asked) = std::sync::mpsc::channel();
+            let path = &path;
+            let second = scope.spawn(move || lock(path, |process| asked.send(process).is_ok()));
+            assert_eq!(was_asked.recv().unwrap(), Some(std::process::id()));
+            assert!(!second.is_finished());
+            drop(first);
+            second.join().unwrap()
+        });
+        assert!(second.unwrap().is_some());
+        assert!(at_once(&path).unwrap().is_some());
+        assert!(at_once(&folder.path().join("absent/lock")).unwrap().is_none());
     }
 }

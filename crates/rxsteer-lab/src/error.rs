@@ -47,7 +47,7 @@ pub enum LabError {
     },
     /// Another lab measures.
     #[error(
-        "another rxsteer lab measures on this machine{}. Two at once would disturb each other's figures: wait until it ends, or stop it",
+        "another rxsteer lab measures on this machine{}. Two at once would disturb each other's figures",
         .process.map_or(String::new(), |process| format!(" (process {process})"))
     )]
     Busy {

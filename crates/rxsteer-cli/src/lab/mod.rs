@@ -40,7 +40,15 @@ pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
 
 /// Begins to measure, which is refused beside another lab. What a killed lab left is restored first.
 fn begin() -> anyhow::Result<Begun> {
-    let begun = rxsteer_lab::begin()?;
+    let waits = |process: Option<u32>| {
+        let process = process.map_or_else(String::new, |process| format!(" (process {process})"));
+        note(&format!(
+            "rxsteer: another rxsteer lab measures on this machine{process}, and two would disturb each other's figures; this one \
+             waits until it ends"
+        ));
+        true
+    };
+    let begun = rxsteer_lab::begin(waits)?;
     for what in &begun.left {
         note(&format!("rxsteer: {}", printable(what)));
     }
@@ -60,7 +68,9 @@ fn writable(path: &Path, what: &str) -> anyhow::Result<()> {
 
 fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     // Beside a lab that measures there is nothing to restore: it did that.
-    drop(begin());
+    for what in rxsteer_lab::begin(|_| false).iter().flat_map(|begun| &begun.left) {
+        note(&format!("rxsteer: {}", printable(what)));
+    }
     let experiments = experiment::list();
     if args.json {
         let about = |experiment: &dyn Experiment| {
