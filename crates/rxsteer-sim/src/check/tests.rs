@@ -77,7 +77,7 @@ const IMPOSSIBLE: [(Change, &str, &str); 42] = [
         "steering.rule",
         "no packet can match",
     ),
-    (|s| s.steering.flow_cnt = Some(0), "steering", "flow_cnt is 0"),
+    (|s| s.steering.flow_cnt = Some(0), "steering", "flow_cnt: 0 is out of range"),
     (|s| s.steering.budget = 0, "steering.budget", "it is 0"),
     (|s| s.traffic.clear(), "traffic", "nothing is sent"),
     (|s| s.traffic[1].nic = 2, "traffic.1.nic", "no card 2"),
