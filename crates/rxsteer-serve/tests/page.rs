@@ -204,8 +204,14 @@ fn page_shows_what_the_instance_does() {
         assert_eq!(digits(&mut page, "dropped"), on.counts.drops.total().to_string());
         assert_eq!(digits(&mut page, "backlog"), on.counts.waiting.to_string());
     }
-    for (row, counter) in [(2, LiveCounter::Hashed), (4, LiveCounter::Rfs), (5, LiveCounter::Moves)]
-    {
+    let rules = [
+        LiveCounter::Hashed,
+        LiveCounter::InSlots,
+        LiveCounter::Rfs,
+        LiveCounter::Matched,
+        LiveCounter::Moves,
+    ];
+    for (row, counter) in (2..).zip(rules) {
         let packets = cell(&mut page, "rules", row, "packets").replace(',', "");
         assert_eq!(packets, shown.totals.rx.get(counter).to_string());
     }
