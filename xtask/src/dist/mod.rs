@@ -94,6 +94,7 @@ fn make(options: &Options) -> Result<Outcome> {
     archive(&program, &files, &dist, &time)?;
     let deb = ["deb", "--no-build", "--package", "rxsteer-cli", "--output"];
     packed(shell::cargo().args(deb).arg(&dist).env("CARGO_TARGET_DIR", &build), &time)?;
+    stage(&program, &files.join("rpm"))?;
     let rpm = ["generate-rpm", "--package", "crates/rxsteer-cli", "--output"];
     let mut generate = shell::cargo();
     generate.args(rpm).arg(&dist).arg("--target-dir").arg(&build).args(["--source-date", &time]);
@@ -172,6 +173,28 @@ fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> 
     tar.arg(format!("--mtime=@{time}")).args(["--use-compress-program=gzip -9n", "-cf"]);
     tar.arg(dist.join(format!("{name}.tar.gz"))).arg("-C").arg(files).arg(&name);
     text(&mut tar).map(|_| ())
+}
+
+/// Copies what goes into the RPM. cargo-generate-rpm gives each file its own time, or that of the commit if it is older:
+/// copies are newer than the commit, while files of a clone or a build may be older than it.
+fn stage(program: &Path, folder: &Path) -> Result<()> {
+    let root = shell::root();
+    fs::create_dir_all(folder)?;
+    copy(program, &folder.join("rxsteer"))?;
+    for name in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/rxsteer.toml"] {
+        let from = root.join(name);
+        copy(&from, &folder.join(from.file_name().context("it has a name")?))?;
+    }
+    for (from, to) in [("packaging/systemd", "systemd"), ("docs", "docs")] {
+        fs::create_dir_all(folder.join(to))?;
+        for entry in fs::read_dir(root.join(from))? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                copy(&entry.path(), &folder.join(to).join(entry.file_name()))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What a command prints; that it fails is an error with what it complained of.
