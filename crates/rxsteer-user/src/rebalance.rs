@@ -120,14 +120,15 @@ impl Rebalancing {
         let elapsed_ns = time_ns.saturating_sub(state.last_ns);
         state.last_ns = time_ns;
         let State { balancer, worked, moves, .. } = &mut *state;
+        // ORDER: Relaxed; a request without data.
         self.is_used.store(true, Ordering::Relaxed);
         let now: Vec<(u64, u64)> = self.workers.iter().map(|(worker, _)| worker.work()).collect();
         let before = std::mem::replace(worked, now);
         let load = |cpu| {
             let at = self.workers.iter().position(|(worker, _)| worker.cpu == cpu);
-            let pair =
-                at.and_then(|at| Some((before.get(at)?, worked.get(at)?, &self.workers[at].1)));
-            let Some((before, now, other)) = pair else { return CpuLoad::unmeasured(cpu) };
+            // At the first interval there is nothing before.
+            let known = at.and_then(|at| Some((before.get(at)?, worked[at], &self.workers[at].1)));
+            let Some((before, now, other)) = known else { return CpuLoad::unmeasured(cpu) };
             // ORDER: Relaxed; the number is the whole message.
             let other_ns = elapsed_ns / 1000 * other.load(Ordering::Relaxed) / 1000;
             CpuLoad { cpu, ours_ns: now.0 - before.0, packets: now.1 - before.1, other_ns }

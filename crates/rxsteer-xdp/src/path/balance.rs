@@ -81,6 +81,7 @@ impl Path {
         let counted = self.counted(&balance);
         let rings = self.ring_times();
         let stat = (self.read_stat)();
+        // If anything can't be read, counting begins again.
         let mut counting = self.counting.take();
         let (mut other, begun) = match &mut counting {
             Some(counting) => (std::mem::take(&mut counting.other), counting.begun),
