@@ -73,12 +73,7 @@ struct State {
 impl Rebalancing {
     /// Goes by the time of `workers`; without any, by packets.
     pub(crate) fn new(workers: Vec<Arc<WorkerProgress>>) -> Arc<Rebalancing> {
-        let rebalancing = Arc::new(Rebalancing {
-            next_ns: AtomicU64::new(0),
-            workers: workers.into_iter().map(|worker| (worker, AtomicU64::new(0))).collect(),
-            is_used: AtomicBool::new(false),
-            state: Mutex::default(),
-        });
+        let rebalancing = Arc::new(Rebalancing::without_thread(workers));
         if !rebalancing.workers.is_empty() {
             let shared = Arc::downgrade(&rebalancing);
             // Without it only the time of workers counts.
@@ -87,6 +82,15 @@ impl Rebalancing {
                 .spawn(move || look_at_other_work(&shared));
         }
         rebalancing
+    }
+
+    fn without_thread(workers: Vec<Arc<WorkerProgress>>) -> Rebalancing {
+        Rebalancing {
+            next_ns: AtomicU64::new(0),
+            workers: workers.into_iter().map(|worker| (worker, AtomicU64::new(0))).collect(),
+            is_used: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
     /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it. Moves, if any, are
@@ -203,47 +207,98 @@ fn decide(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rxsteer_core::{Arrival, CpuId, FlowHash, Idle, SteerConfig, Steering, Verdict};
+    use crate::worker_group::WorkerGroup;
+    use rxsteer_core::{Arrival, FlowHash, Idle, SteerConfig, Steering, Verdict};
 
-    #[test]
-    fn buckets_move_at_the_end_of_intervals() {
+    const MS: u64 = 1_000_000;
+
+    fn cpu(id: u16) -> CpuId {
+        CpuId::new(id).unwrap()
+    }
+
+    fn workers() -> Vec<Arc<WorkerProgress>> {
+        let group = WorkerGroup::new(&"0-1".parse().unwrap(), 1, 1);
+        group.slots.iter().map(|slot| slot.progress.clone()).collect()
+    }
+
+    /// Steers 64 packets in each of `ms` milliseconds to CPUs 0 and 1, and calls `process` with the packets that each CPU
+    /// gets. `spread` is the distance of the packets' hashes. Returns CPU 1's packets by millisecond.
+    fn steer(
+        rebalancing: &Rebalancing,
+        ms: u64,
+        spread: u32,
+        process: impl Fn([u64; 2]),
+    ) -> Vec<u64> {
         let policy = "rps+balance:buckets=256,interval=10ms".parse().unwrap();
-        let cpu = |id| CpuId::new(id).unwrap();
         let config = SteerConfig::new(policy, "0-1".parse().unwrap(), vec![cpu(0)]);
         let switch = Switch::new(Plan::new(&config, 1).unwrap(), 1, 1);
-        let rebalancing = Rebalancing::new(Vec::new());
         let mut seen = switch.see();
         let mut steering = Steering::of_plan(seen.value().plan.clone(), [0]);
         let (mut counts, mut last_ns) = (Vec::new(), 0);
-        for ms in 0..60 {
-            let time_ns = ms * 1_000_000;
+        for time_ns in (0..ms).map(|ms| ms * MS) {
             let balance = *seen.value().plan.config().policy.balance().unwrap();
             rebalancing.come_to(time_ns, &mut last_ns, &balance, &switch);
             if switch.has_changed(&seen) {
                 seen = switch.see();
                 steering.change(&seen.value().plan, &mut Idle::default());
             }
-            // All flows are of the lower half of the hashes: CPU 0.
             let mut verdicts = [Verdict::default(); 64];
             let arrivals: Vec<Arrival> = (0..64)
                 .map(|n| Arrival {
                     time_ns,
-                    hash: FlowHash::from_raw(n << 25 | 1),
+                    hash: FlowHash::from_raw(n * spread | 1),
                     ..Arrival::default()
                 })
                 .collect();
             steering.decide(&arrivals, &mut Idle::default(), &mut verdicts);
-            counts.push(verdicts.iter().filter(|verdict| verdict.cpu() == cpu(1)).count());
+            let there = verdicts.iter().filter(|verdict| verdict.cpu() == cpu(1)).count() as u64;
+            process([64 - there, there]);
+            counts.push(there);
         }
+        counts
+    }
+
+    #[test]
+    fn buckets_move_at_the_end_of_intervals() {
+        let rebalancing = Rebalancing::without_thread(Vec::new());
+        // All flows are of the lower half of the hashes: CPU 0.
+        let counts = steer(&rebalancing, 60, 1 << 25, |_| {});
         assert_eq!(counts[..10], [0; 10], "it counts first");
         assert!(counts[30..].iter().all(|count| (30..=34).contains(count)), "{counts:?}");
         let moves = rebalancing.moves();
         assert_eq!((moves.moved as usize, moves.intervals), (moves.first.len(), 5));
         let first = moves.first[0];
-        assert_eq!(
-            (first.after_ns, first.bucket.from, first.bucket.to),
-            (10_000_000, cpu(0), cpu(1))
-        );
+        assert_eq!((first.after_ns, first.bucket.from, first.bucket.to), (10 * MS, cpu(0), cpu(1)));
         assert_eq!((first.bucket.from_percent, first.bucket.to_percent), (200, 0));
+    }
+
+    #[test]
+    fn cpu_whose_handlers_are_slow_gets_fewer_packets_where_time_counts() {
+        let workers = workers();
+        let rebalancing = Rebalancing::without_thread(workers.clone());
+        let counts = steer(&rebalancing, 200, 1 << 26, |packets| {
+            for ((worker, packets), each_ns) in workers.iter().zip(packets).zip([2_000, 25_000]) {
+                worker.packets.add(packets);
+                worker.busy_ns.add(packets * each_ns);
+            }
+        });
+        assert_eq!(counts[..10], [32; 10], "it counts first");
+        // 59.3 packets × 2 µs = 4.7 × 25 µs.
+        assert!(counts[150..].iter().all(|count| (2..=8).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn cpu_that_does_other_work_gets_fewer_packets_where_time_counts() {
+        let workers = workers();
+        let rebalancing = Rebalancing::without_thread(workers.clone());
+        let counts = steer(&rebalancing, 200, 1 << 26, |packets| {
+            rebalancing.workers[1].1.store(500_000, Ordering::Relaxed);
+            for (worker, packets) in workers.iter().zip(packets) {
+                worker.packets.add(packets);
+                worker.busy_ns.add(packets * 12_000);
+            }
+        });
+        // 52.8 packets × 12 µs = 11.2 × 12 µs + half of a millisecond.
+        assert!(counts[150..].iter().all(|count| (6..=16).contains(count)), "{counts:?}");
     }
 }
