@@ -2,7 +2,7 @@
 
 use crate::guard::{COOKIE_NAME, Entry, Guard};
 use crate::looks::Looks;
-use crate::{files, metrics};
+use crate::{api, files, metrics};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -67,7 +67,7 @@ impl Answers {
                 let text = metrics::text(&look, format, self.looks.is_of_several());
                 answer(format.content_type(), text.into())
             }
-            "/api/status" => answer(JSON, self.looks.at_flows().await.json()),
+            "/api/status" => answer(JSON, api::status(&*self.looks.at_flows().await)),
             "/api/history" => answer(JSON, self.looks.history().await.into()),
             _ => match files::FILES.iter().find(|file| file.path == path) {
                 Some(file) => answer(file.content_type, Bytes::from_static(file.bytes)),

@@ -1,46 +1,9 @@
 //! The JSON that the page reads.
 
-use crate::looks::{Look, Silent};
-use rxsteer_host::Load;
+use crate::look::{Host, Look, Silent};
+use bytes::Bytes;
 use rxsteer_status::{Rates, Status};
 use serde::Serialize;
-
-/// What a CPU of the host did between two looks, as shares of its time from 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct HostCpu {
-    cpu: u32,
-    /// In softirqs: receiving and sending.
-    softirq: f64,
-    /// In applications, and in the kernel for them.
-    other: f64,
-    /// Idle, also while it waits for disks.
-    idle: f64,
-}
-
-/// What the host's CPUs did between two looks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Host {
-    cpus: Vec<HostCpu>,
-}
-
-impl Host {
-    /// What they did between two looks.
-    pub(crate) fn between(then: &Load, now: &Load) -> Host {
-        let cpus = now.since(then).cpus;
-        let shares = cpus.iter().filter(|cpu| cpu.ticks.all > 0).map(|cpu| {
-            let ticks = &cpu.ticks;
-            let share = |of: u64| (of as f64 / ticks.all as f64).min(1.0);
-            let other = ticks.all.saturating_sub(ticks.softirq + ticks.idle);
-            HostCpu {
-                cpu: cpu.cpu,
-                softirq: share(ticks.softirq),
-                other: share(other),
-                idle: share(ticks.idle),
-            }
-        });
-        Host { cpus: shares.collect() }
-    }
-}
 
 /// The answer at `/api/status`.
 #[derive(Serialize)]
@@ -63,8 +26,12 @@ struct Instance<'a> {
     rates: Option<&'a Rates>,
 }
 
-/// The answer at `/api/status`.
-pub(crate) fn status(look: &Look) -> String {
+/// The answer at `/api/status`, made once for a look.
+pub(crate) fn status(look: &Look) -> Bytes {
+    look.json.get_or_init(|| json(look).into()).clone()
+}
+
+fn json(look: &Look) -> String {
     let instances = look.seen.iter();
     let shown = Shown {
         version: env!("CARGO_PKG_VERSION"),

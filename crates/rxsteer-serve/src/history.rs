@@ -1,7 +1,7 @@
 //! Rates of the last 15 minutes, at one point a second. Points are added by looks, so there are none of a time without
 //! viewers.
 
-use crate::looks::Look;
+use crate::look::Look;
 use rxsteer_status::{CpuRates, Rates};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};

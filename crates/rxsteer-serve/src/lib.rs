@@ -10,7 +10,9 @@
 //!                 ├── metrics.rs  families.rs: what each metric is, from the list of counters
 //!                 └── api.rs      JSON
 //!                        │
-//!                     looks.rs    one look at all instances for all viewers; history.rs while there is a viewer
+//!                     looks.rs    shared by all viewers; history.rs while there is a viewer
+//!                        │
+//!                     look.rs     all instances and the host at one time
 //!                        │ control sockets
 //!                     rxsteer-status
 //! ```
@@ -25,13 +27,14 @@ mod families;
 mod files;
 mod guard;
 mod history;
+mod look;
 mod looks;
 mod metrics;
 mod server;
 mod token;
 
-pub use api::Host;
 pub use families::{documentation, names};
-pub use looks::{LOOKS_PER_SECOND, Source};
+pub use look::{Host, Source};
+pub use looks::LOOKS_PER_SECOND;
 pub use server::{MAX_CONNECTIONS, MAX_HEAD, Running, Server};
 pub use token::Token;

@@ -1,10 +1,14 @@
 use super::*;
+use crate::look::Seen;
 use rxsteer_core::counters::LiveCounter;
+use rxsteer_status::Status;
 use rxsteer_status::control::{Control, Server};
 use rxsteer_status::protocol::{Answer, Request};
 use rxsteer_status::testing::sample;
 use std::os::unix::net::UnixListener;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 /// A look at these instances that began `ms` after another one.
 pub(crate) fn look(statuses: Vec<Status>, since: Instant, ms: u64) -> Look {

@@ -4,7 +4,7 @@
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use crate::families::{ANSWERING, Family, INFO, Kind, SILENT, Value, families};
-use crate::looks::{Look, Seen};
+use crate::look::{Look, Seen};
 use hyper::header::HeaderValue;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode};

@@ -12,7 +12,8 @@
 
 use crate::answers::Answers;
 use crate::guard::Guard;
-use crate::looks::{Looks, Source};
+use crate::look::Source;
+use crate::looks::Looks;
 use crate::token::Token;
 use anyhow::Context;
 use hyper::server::conn::http1;

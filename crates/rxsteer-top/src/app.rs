@@ -3,7 +3,6 @@
 
 use crate::cpus::{self, CpuRow};
 use crate::flows::{FlowRow, Sort, Tracker};
-use crate::panels::{self, Areas};
 use crate::style::Looks;
 use crate::text::clean;
 use ratatui::layout::Rect;
@@ -71,7 +70,7 @@ pub(crate) struct View {
     pub(crate) zoomed: bool,
     /// CPUs in several columns; `None`: where they have no room otherwise.
     pub(crate) compact: Option<bool>,
-    /// The first row of each panel that scrolls: CPUs, flows, events.
+    /// The first row of each panel that scrolls (CPUs, flows, events), where there are enough behind it.
     pub(crate) first: [usize; 3],
     pub(crate) interval: Duration,
 }
@@ -111,7 +110,7 @@ pub struct App {
 }
 
 impl App {
-    /// A view that has not seen anything yet. It knows the terminal's size, so that it knows how far a panel scrolls.
+    /// A view that has not seen anything yet, in a terminal of this size.
     #[must_use]
     pub fn new(looks: Looks, interval: Duration, area: Rect) -> App {
         let view = View {
@@ -148,7 +147,6 @@ impl App {
         let flows = self.tracker.rows(&status, rates.as_ref());
         self.connection = Connection::Up;
         self.seen = Some(Seen { status, position, rates, cpus, flows, rules, load });
-        self.keep_in_range();
     }
 
     /// The instance does not answer; the last look stays.
@@ -164,7 +162,6 @@ impl App {
     /// The terminal has another size.
     pub fn resize(&mut self, area: Rect) {
         self.area = area;
-        self.keep_in_range();
     }
 
     /// The flows that the filter lets through, in their order.
@@ -176,30 +173,5 @@ impl App {
             self.seen.iter().flat_map(|seen| &seen.flows).filter(matches).collect();
         rows.sort_by(|one, other| self.view.sort.compare(one, other));
         rows
-    }
-
-    /// Where the panels are.
-    pub(crate) fn areas(&self) -> Areas {
-        panels::areas(self)
-    }
-
-    /// How many rows a panel shows at once, and how many it has.
-    pub(crate) fn rows_of(&self, panel: Panel) -> (usize, usize) {
-        let areas = self.areas();
-        let Some(seen) = &self.seen else { return (0, 0) };
-        match panel {
-            Panel::Cpus => panels::cpus::rows(self, areas.cpus, seen.cpus.len()),
-            Panel::Flows => (panels::flows::room(areas.flows), self.flows().len()),
-            Panel::Events => (panels::events::room(areas.events), seen.status.events.len()),
-        }
-    }
-
-    /// No panel is scrolled beyond its last row.
-    pub(crate) fn keep_in_range(&mut self) {
-        for panel in [Panel::Cpus, Panel::Flows, Panel::Events] {
-            let (room, rows) = self.rows_of(panel);
-            let first = &mut self.view.first[panel as usize];
-            *first = (*first).min(rows.saturating_sub(room));
-        }
     }
 }

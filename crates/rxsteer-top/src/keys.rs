@@ -1,6 +1,8 @@
 //! What keys change.
 
 use crate::app::{App, Panel};
+use crate::flows::Sort;
+use crate::panels;
 use crate::watch::Command;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
@@ -18,25 +20,6 @@ pub enum Effect {
     Ask(Command),
 }
 
-/// The keys, as the help lists them.
-pub(crate) const KEYS: [(&str, &str); 15] = [
-    ("q, Ctrl-C", "quit"),
-    ("?, h", "this help; any key closes it"),
-    ("space", "pause, and go on; meanwhile the instance is not asked"),
-    ("+ -", "look more often, less often"),
-    ("n", "the next instance"),
-    ("Tab", "the panel that scrolls: CPUs, flows, events"),
-    ("arrows, j k", "scroll it by a line"),
-    ("PgUp PgDn Home End", "scroll it by a page, to its ends"),
-    ("z", "only that panel, and all again"),
-    ("c", "CPUs in several columns, and in one"),
-    ("s", "sort flows by the next: rate, packets, bytes, moves"),
-    ("r p b m", "sort flows by rate, packets, bytes, moves"),
-    ("/", "only flows that contain a text; Enter keeps it"),
-    ("Esc", "all flows again"),
-    ("Ctrl-L", "draw the whole screen again"),
-];
-
 /// Intervals that `+` and `-` choose from.
 const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
 
@@ -49,7 +32,7 @@ impl App {
         if key.kind == KeyEventKind::Release {
             return Effect::None;
         }
-        let effect = match key.code {
+        match key.code {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Effect::Quit,
             KeyCode::Char('l') if key.modifiers.contains(KeyModifiers::CONTROL) => Effect::Redraw,
             // Other keys with these modifiers mean nothing, neither as commands nor in the filter.
@@ -58,9 +41,7 @@ impl App {
             }
             _ if self.view.typing => self.typed(key.code),
             code => self.commanded(code),
-        };
-        self.keep_in_range();
-        effect
+        }
     }
 
     fn typed(&mut self, code: KeyCode) -> Effect {
@@ -83,7 +64,6 @@ impl App {
     }
 
     fn commanded(&mut self, code: KeyCode) -> Effect {
-        use crate::flows::Sort;
         let view = &mut self.view;
         if view.help && code != KeyCode::Char('q') {
             view.help = false;
@@ -130,7 +110,7 @@ impl App {
             }
             KeyCode::Char('z') => view.zoomed = !view.zoomed,
             KeyCode::Char('c') => {
-                let is_compact = crate::panels::cpus::is_compact(self, self.areas().cpus);
+                let is_compact = panels::cpus::is_compact(self, panels::areas(self).cpus);
                 self.view.compact = Some(!is_compact);
             }
             KeyCode::Char('s') => view.sort = view.sort.next(),
@@ -163,16 +143,17 @@ impl App {
 
     fn scroll(&mut self, code: KeyCode) {
         let panel = self.view.focus;
-        let (room, rows) = self.rows_of(panel);
-        let first = &mut self.view.first[panel as usize];
-        *first = match code {
+        let (room, rows) = panels::rows_of(self, panel);
+        let first = panels::first_row(self, panel, room, rows);
+        let last = rows.saturating_sub(room);
+        self.view.first[panel as usize] = match code {
             KeyCode::Up | KeyCode::Char('k') => first.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => *first + 1,
+            KeyCode::Down | KeyCode::Char('j') => (first + 1).min(last),
             KeyCode::PageUp => first.saturating_sub(room),
-            KeyCode::PageDown => *first + room,
+            KeyCode::PageDown => (first + room).min(last),
             KeyCode::Home => 0,
-            KeyCode::End => rows,
-            _ => *first,
+            KeyCode::End => last,
+            _ => return,
         };
     }
 }

@@ -1,6 +1,6 @@
 //! A row per CPU; where they have no room, cells in several columns.
 
-use super::{Column, draw_title, part_shown, put, row};
+use super::{Column, draw_title, first_row, part_shown, put, row};
 use crate::app::{App, Panel, Seen};
 use crate::cpus::{CpuRow, Time};
 use crate::style::{APPLICATION, RING, SOFTIRQ, alarm, bar, heading};
@@ -103,7 +103,7 @@ fn room(area: Rect) -> usize {
 }
 
 /// How many rows are shown at once, and how many there are; a row of cells has several CPUs.
-pub(crate) fn rows(app: &App, area: Rect, cpus: usize) -> (usize, usize) {
+pub(super) fn rows(app: &App, area: Rect, cpus: usize) -> (usize, usize) {
     if is_compact(app, area) {
         (room(area), cpus.div_ceil(cells_in_a_row(area)))
     } else {
@@ -124,8 +124,8 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         return;
     };
     let compact = is_compact(app, area);
-    let first = app.view.first[Panel::Cpus as usize];
     let (room, rows) = rows(app, area, seen.cpus.len());
+    let first = first_row(app, Panel::Cpus, room, rows);
     let part = if compact {
         let cells = cells_in_a_row(area);
         part_shown(first * cells, room * cells, seen.cpus.len())

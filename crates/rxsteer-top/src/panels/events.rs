@@ -1,6 +1,6 @@
 //! The last events, the latest first.
 
-use super::{draw_title, part_shown, put, row};
+use super::{draw_title, first_row, part_shown, put, row};
 use crate::app::{App, Panel};
 use crate::style::heading;
 use crate::text::{clean, clock, cut};
@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 /// Rows behind the title.
-pub(crate) fn room(area: Rect) -> usize {
+pub(super) fn room(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(1))
 }
 
@@ -18,7 +18,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         return;
     }
     let events = app.seen.as_ref().map_or(&[][..], |seen| &seen.status.events);
-    let first = app.view.first[Panel::Events as usize];
+    let first = first_row(app, Panel::Events, room(area), events.len());
     let title = format!("events{}, times in UTC", part_shown(first, room(area), events.len()));
     draw_title(area, &title, app.view.focus == Panel::Events, buffer);
     if events.is_empty() {

@@ -1,6 +1,6 @@
 //! A row per flow.
 
-use super::{Column, draw_title, part_shown, put, row};
+use super::{Column, draw_title, first_row, part_shown, put, row};
 use crate::app::{App, Panel, Seen};
 use crate::flows::{FlowRow, Sort};
 use crate::style::{heading, strong};
@@ -99,7 +99,7 @@ fn shares(flow: &FlowRow) -> String {
 }
 
 /// Rows behind title and headings.
-pub(crate) fn room(area: Rect) -> usize {
+pub(super) fn room(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(2))
 }
 
@@ -108,7 +108,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         return;
     }
     let flows = app.flows();
-    let first = app.view.first[Panel::Flows as usize];
+    let first = first_row(app, Panel::Flows, room(area), flows.len());
     let focused = app.view.focus == Panel::Flows;
     let Some(seen) = &app.seen else {
         draw_title(area, "flows", focused, buffer);

@@ -2,11 +2,29 @@
 
 use super::{draw_title, put, row};
 use crate::app::App;
-use crate::keys::KEYS;
 use crate::style::strong;
 use crate::text::cell;
 use ratatui::buffer::Buffer;
 use ratatui::text::{Line, Span};
+
+/// The keys of `keys.rs`.
+const KEYS: [(&str, &str); 15] = [
+    ("q, Ctrl-C", "quit"),
+    ("?, h", "this help; any key closes it"),
+    ("space", "pause, and go on; meanwhile the instance is not asked"),
+    ("+ -", "look more often, less often"),
+    ("n", "the next instance"),
+    ("Tab", "the panel that scrolls: CPUs, flows, events"),
+    ("arrows, j k", "scroll it by a line"),
+    ("PgUp PgDn Home End", "scroll it by a page, to its ends"),
+    ("z", "only that panel, and all again"),
+    ("c", "CPUs in several columns, and in one"),
+    ("s", "sort flows by the next: rate, packets, bytes, moves"),
+    ("r p b m", "sort flows by rate, packets, bytes, moves"),
+    ("/", "only flows that contain a text; Enter keeps it"),
+    ("Esc", "all flows again"),
+    ("Ctrl-L", "draw the whole screen again"),
+];
 
 const MEANINGS: [&str; 6] = [
     "received/s  packets that this CPU's interfaces received, and their bits",

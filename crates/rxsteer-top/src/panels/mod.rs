@@ -11,8 +11,8 @@
 
 pub(crate) mod cpus;
 mod decisions;
-pub(crate) mod events;
-pub(crate) mod flows;
+mod events;
+mod flows;
 mod footer;
 mod guard;
 mod header;
@@ -89,6 +89,23 @@ pub(crate) fn areas(app: &App) -> Areas {
         events: next(events),
         footer: next(1),
     }
+}
+
+/// How many rows a panel shows at once, and how many it has.
+pub(crate) fn rows_of(app: &App, panel: Panel) -> (usize, usize) {
+    let areas = areas(app);
+    let Some(seen) = &app.seen else { return (0, 0) };
+    match panel {
+        Panel::Cpus => cpus::rows(app, areas.cpus, seen.cpus.len()),
+        Panel::Flows => (flows::room(areas.flows), app.flows().len()),
+        Panel::Events => (events::room(areas.events), seen.status.events.len()),
+    }
+}
+
+/// The first row that a panel shows, given how many it shows at once and how many it has: none is scrolled beyond its last
+/// row.
+pub(crate) fn first_row(app: &App, panel: Panel, room: usize, rows: usize) -> usize {
+    app.view.first[panel as usize].min(rows.saturating_sub(room))
 }
 
 /// Draws the whole view. It takes the area of the buffer.

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* An IP header, its extension headers, and the ports behind them: steps of the walk (steer_walk.h). */
+/* An IP header, its extension headers, and the ports behind them: steps of the walk (steer_steps.h). */
 #ifndef STEER_IP_H
 #define STEER_IP_H
+
+#include "steer_walk.h"
 
 /* Begins the packet whose header was read. If `length` is 0, the packet extends to the end. */
 static __always_inline __u32 steer_at_packet(struct steer_walk *walk, __u8 version, __u8 protocol,

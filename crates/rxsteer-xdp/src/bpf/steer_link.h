@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* From an Ethernet header to an IP header: steps of the walk (steer_walk.h). */
+/* From an Ethernet header to an IP header: steps of the walk (steer_steps.h). */
 #ifndef STEER_LINK_H
 #define STEER_LINK_H
+
+#include "steer_walk.h"
 
 /* Steps over an Ethernet header that begins at `offset`. */
 static __always_inline __u32 steer_at_ethernet(struct steer_walk *walk, __u32 offset)

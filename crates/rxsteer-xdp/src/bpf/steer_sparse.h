@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sparse flows: while there are few flows, each gets a slot, and with it a CPU, of its own. This file is part of
- * steer_policy.h, which includes it after the declarations that it needs. rxsteer-core/src/sparse.rs states the
- * invariants.
+ * Sparse flows: while there are few flows, each gets a slot, and with it a CPU, of its own. rxsteer-core/src/sparse.rs
+ * states the invariants. The includer provides what steer_policy.h asks for.
  */
 #ifndef STEER_SPARSE_H
 #define STEER_SPARSE_H
+
+#include "steer_arrival.h"
 
 static __always_inline int steer_is_active(__u64 seen, __u64 now, __u64 inactive_after)
 {

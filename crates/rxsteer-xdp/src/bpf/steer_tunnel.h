@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The packet inside a tunnel packet, and where it begins: a step of the walk (steer_walk.h). */
+/* The packet inside a tunnel packet, and where it begins: a step of the walk (steer_steps.h). */
 #ifndef STEER_TUNNEL_H
 #define STEER_TUNNEL_H
+
+#include "steer_link.h"
 
 /* GRE and Geneve name their payload by an ethertype; one ethertype stands for Ethernet itself. */
 static __always_inline __u32 steer_at_inner(struct steer_walk *walk, __u16 kind, __u32 offset)

@@ -3,10 +3,10 @@
 use super::Subject;
 use super::world::{SECOND, World};
 use crate::abi;
-use crate::policy::{Decision, LastPacket};
+use crate::policy::LastPacket;
 use rand::RngExt;
 use rxsteer_core::balance::Counted;
-use rxsteer_core::explain::{Explanation, Reason};
+use rxsteer_core::explain::Reason;
 use rxsteer_core::sparse::SlotId;
 use rxsteer_core::{Arrival, FlowHash};
 
@@ -99,23 +99,4 @@ impl<S: Subject> World<S> {
             }
         }
     }
-}
-
-/// Checks that the first packet of a burst had the core's target, by the same rule.
-pub(super) fn check_reason(explanation: &Explanation, decision: &Decision) {
-    let by = match explanation.reason {
-        Reason::Matched { .. } => abi::STEER_BY_MATCH,
-        Reason::PolicyNone
-        | Reason::NotBound
-        | Reason::NoHash
-        | Reason::NoSuchQueue
-        | Reason::Stays { .. } => abi::STEER_BY_LOCAL,
-        Reason::Bound => abi::STEER_BY_BOUND,
-        Reason::Hash { .. } | Reason::Bucket { .. } => abi::STEER_BY_HASH,
-        Reason::Slot { .. } => abi::STEER_BY_SLOT,
-        Reason::Rfs => abi::STEER_BY_RFS,
-    };
-    let target = u32::from(explanation.target.get());
-    assert_eq!((decision.by, decision.target), (by, target), "{explanation:?} {decision:?}");
-    assert_eq!(decision.cpu, u32::from(explanation.cpu.get()), "{explanation:?} {decision:?}");
 }

@@ -1,6 +1,5 @@
 //! The traffic, and the comparison.
 
-use super::compare::check_reason;
 use super::rings::{Producer, Rings};
 use super::seen::Seen;
 use super::{Kind, Scenario, Subject};
@@ -9,7 +8,7 @@ use crate::policy::{Decision, LastPacket, Packet};
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use rxsteer_core::explain::Explanation;
+use rxsteer_core::explain::{Explanation, Reason};
 use rxsteer_core::{Arrival, CpuId, FlowHash, Plan, SockFlowTable, Steering, Verdict};
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -320,4 +319,23 @@ impl<S: Subject> World<S> {
         }
         self.plan = plan;
     }
+}
+
+/// Checks that the first packet of a burst had the core's target, by the same rule.
+fn check_reason(explanation: &Explanation, decision: &Decision) {
+    let by = match explanation.reason {
+        Reason::Matched { .. } => abi::STEER_BY_MATCH,
+        Reason::PolicyNone
+        | Reason::NotBound
+        | Reason::NoHash
+        | Reason::NoSuchQueue
+        | Reason::Stays { .. } => abi::STEER_BY_LOCAL,
+        Reason::Bound => abi::STEER_BY_BOUND,
+        Reason::Hash { .. } | Reason::Bucket { .. } => abi::STEER_BY_HASH,
+        Reason::Slot { .. } => abi::STEER_BY_SLOT,
+        Reason::Rfs => abi::STEER_BY_RFS,
+    };
+    let target = u32::from(explanation.target.get());
+    assert_eq!((decision.by, decision.target), (by, target), "{explanation:?} {decision:?}");
+    assert_eq!(decision.cpu, u32::from(explanation.cpu.get()), "{explanation:?} {decision:?}");
 }
