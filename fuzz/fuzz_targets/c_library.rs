@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
         batch: number(&head[5..9]),
         // Pinning would have every run on CPU 0.
         flags: number(&head[9..13]) | RXSTEER_NO_PIN,
-        reserved: number(&head[13..17]),
+        tick_ms: number(&head[13..17]),
     };
     let mut given = vec![0_u64; size.max(8).div_ceil(8)].into_boxed_slice();
     let copied = (given.len() * 8).min(size_of::<Options>());

@@ -78,9 +78,10 @@ typedef struct rxsteer_options {
      */
     uint32_t flags;
     /**
-     * Keep it 0.
+     * Calls the handler of each worker about every so many milliseconds, 1 to 3,600,000, with a list of no packets, also while no
+     * packet arrives: the place for timeouts. 0: never.
      */
-    uint32_t reserved;
+    uint32_t tick_ms;
 } rxsteer_options;
 
 /**
@@ -140,7 +141,7 @@ typedef struct rxsteer_list {
      */
     const struct rxsteer_packet *packets;
     /**
-     * How many packets there are.
+     * How many packets there are; 0 only for a tick, see `tick_ms` of the options.
      */
     size_t count;
     /**

@@ -14,6 +14,7 @@ use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// What is before the colon of a source.
 const KINDS: [&str; 3] = ["capture", "live", "synthetic"];
@@ -28,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) max_backlog: u32,
     pub(crate) batch: u32,
     pub(crate) flags: u32,
+    pub(crate) tick_ms: u32,
 }
 
 /// What is left of a run.
@@ -202,6 +204,9 @@ fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
     }
     if settings.batch != 0 {
         builder = builder.batch(settings.batch as usize);
+    }
+    if settings.tick_ms != 0 {
+        builder = builder.tick(Duration::from_millis(settings.tick_ms.into()));
     }
     builder.check()?;
     Ok(builder)

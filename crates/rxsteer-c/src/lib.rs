@@ -212,24 +212,33 @@ impl rxsteer::Handler for CHandler {
                 link_type: meta.link.number(),
             }
         }));
+        self.call(list.cpu());
+        self.packets.clear();
+    }
+
+    fn tick(&mut self, cpu: rxsteer::CpuId) {
+        self.call(cpu);
+    }
+}
+
+impl CHandler {
+    /// Calls the function with `packets`.
+    fn call(&self, cpu: rxsteer::CpuId) {
         let seen = List {
             size: size_of::<List>(),
             packet_size: size_of::<Packet>(),
             packets: self.packets.as_ptr(),
             count: self.packets.len(),
-            cpu: u32::from(list.cpu().get()),
+            cpu: u32::from(cpu.get()),
             worker: self.worker,
         };
         // SAFETY: the promise of who called rxsteer_run; the list and its packets live until this returns.
         let verdict = unsafe { (self.function)(self.user, &raw const seen) };
-        self.packets.clear();
         if verdict != RXSTEER_CONSUMED {
             self.refuse(verdict);
         }
     }
-}
 
-impl CHandler {
     /// Ends this worker: its list counts as dropped, and rxsteer_run returns an error.
     #[cold]
     fn refuse(&self, verdict: Verdict) {
@@ -278,7 +287,7 @@ unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
     // SAFETY: these bytes are within `size`.
     let unknown =
         unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
-    if given.reserved != 0 || unknown.iter().any(|byte| *byte != 0) {
+    if unknown.iter().any(|byte| *byte != 0) {
         return Err("options: a field is set that this version does not know; use a newer library, or leave it zero".into());
     }
     let text = |option: *const c_char, name: &str| {
@@ -293,6 +302,7 @@ unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
         max_backlog: given.max_backlog,
         batch: given.batch,
         flags: given.flags,
+        tick_ms: given.tick_ms,
     })
 }
 

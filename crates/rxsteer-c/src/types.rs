@@ -37,8 +37,9 @@ pub struct Options {
     pub batch: u32,
     /// RXSTEER_DROP_WHEN_FULL and the others, added up.
     pub flags: u32,
-    /// Keep it 0.
-    pub reserved: u32,
+    /// Calls the handler of each worker about every so many milliseconds, 1 to 3,600,000, with a list of no packets, also while no
+    /// packet arrives: the place for timeouts. 0: never.
+    pub tick_ms: u32,
 }
 
 /// One packet. Its bytes may be read until the handler returns.
@@ -71,7 +72,7 @@ pub struct List {
     pub packet_size: usize,
     /// The packets; see `packet_size`.
     pub packets: *const Packet,
-    /// How many packets there are.
+    /// How many packets there are; 0 only for a tick, see `tick_ms` of the options.
     pub count: usize,
     /// The CPU whose worker processes them.
     pub cpu: u32,

@@ -30,7 +30,7 @@ enum { WORKERS = 2 };
 
 struct seen {
     uint64_t packets[WORKERS], captured[WORKERS], sum[WORKERS];
-    uint64_t last_time[WORKERS];
+    uint64_t last_time[WORKERS], ticks[WORKERS];
     int out_of_order, odd;
     rxsteer *rx;
 };
@@ -150,6 +150,36 @@ static void stops(void)
     CHECK(rxsteer_close(rx) == RXSTEER_OK);
 }
 
+/* A worker without packets is called, too. */
+static rxsteer_verdict stop_after_ticks(void *user, const rxsteer_list *list)
+{
+    struct seen *seen = user;
+    if (!list->count) {
+        __atomic_add_fetch(&seen->ticks[list->worker], 1, __ATOMIC_RELAXED);
+        int all = 1;
+        for (int worker = 0; worker < WORKERS; worker++)
+            all &= __atomic_load_n(&seen->ticks[worker], __ATOMIC_RELAXED) > 1;
+        if (all)
+            rxsteer_stop(seen->rx);
+    }
+    return RXSTEER_CONSUMED;
+}
+
+static void ticks(void)
+{
+    rxsteer_options options = defaults();
+    struct seen seen = { 0 };
+    options.policy = "none";
+    options.tick_ms = 1;
+    seen.rx = rxsteer_open("synthetic:packets=1000000000", &options);
+    CHECK(seen.rx);
+    CHECK(rxsteer_run(seen.rx, stop_after_ticks, &seen) == RXSTEER_OK);
+    rxsteer_report report = { .size = sizeof report };
+    CHECK(rxsteer_get_report(seen.rx, &report) == RXSTEER_OK && report.packets < 1000000000);
+    CHECK(report.packets == report.delivered && !report.workers_lost);
+    CHECK(rxsteer_close(seen.rx) == RXSTEER_OK);
+}
+
 /* A live interface, where the machine lets it: what the kernel gives is processed, and a stop ends it. */
 static rxsteer_verdict stop_at_first(void *user, const rxsteer_list *list)
 {
@@ -235,8 +265,8 @@ static void refusals(void)
     refuses(fine, options, "sizeof(options)");
     options = defaults(), options.flags = 1u << 31;
     refuses(fine, options, "flags");
-    options = defaults(), options.reserved = 1;
-    refuses(fine, options, "a field is set");
+    options = defaults(), options.tick_ms = 3600001;
+    refuses(fine, options, "a tick every 3600.001s is out of range");
     options = defaults(), options.policy = "rsp";
     refuses(fine, options, "policy 'rsp'");
     options = defaults(), options.policy = "\xff";
@@ -271,6 +301,7 @@ int main(void)
     CHECK(!strcmp(rxsteer_last_error(), ""));
     runs();
     stops();
+    ticks();
     live();
     unknown_verdict_ends_the_run();
     refusals();

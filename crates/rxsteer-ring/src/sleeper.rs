@@ -15,7 +15,8 @@
 //! batch, and sends no wake-up while the worker is busy: a backlog that was not empty means that the worker is
 //! awake.
 
-use crate::sync::{AtomicBool, Mutex, Ordering, Thread, fence, park};
+use crate::sync::{AtomicBool, Mutex, Ordering, Thread, fence, park, park_timeout};
+use std::time::Duration;
 
 /// The place where a worker sleeps and where a sender kicks the worker.
 #[derive(Debug)]
@@ -74,10 +75,11 @@ impl Sleeper {
         }
     }
 
-    /// The worker's side: sleeps once unless `has_work` returns true. `sleepers` are all sleepers that the calling
-    /// thread serves and where another thread may kick it.
+    /// The worker's side: sleeps once, at most for `limit`, unless `has_work` returns true. `sleepers` are all sleepers
+    /// that the calling thread serves and where another thread may kick it.
     pub fn sleep<'a>(
         sleepers: impl Iterator<Item = &'a Sleeper> + Clone,
+        limit: Option<Duration>,
         has_work: impl FnOnce() -> bool,
     ) {
         for sleeper in sleepers.clone() {
@@ -87,7 +89,7 @@ impl Sleeper {
         // ORDER: pairs with the fence in `published`.
         fence(Ordering::SeqCst);
         if !has_work() {
-            park();
+            limit.map_or_else(park, park_timeout);
         }
         for sleeper in sleepers {
             // ORDER: Relaxed; a stale `true` costs a needless wake-up, never a missed one.
@@ -114,7 +116,7 @@ mod tests {
         sleeper.serve();
         published();
         assert!(!sleeper.kick());
-        Sleeper::sleep(std::iter::once(&sleeper), || true);
+        Sleeper::sleep(std::iter::once(&sleeper), None, || true);
         assert!(!sleeper.kick(), "it stayed awake");
     }
 }

@@ -5,7 +5,7 @@
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering, fence},
     sync::{Arc, Mutex, MutexGuard},
-    thread::{Thread, current, park},
+    thread::{Thread, current, park, park_timeout},
 };
 
 #[cfg(loom)]
@@ -14,6 +14,12 @@ pub(crate) use loom::{
     sync::{Arc, Mutex, MutexGuard},
     thread::{Thread, current, park},
 };
+
+/// loom has no time: the worker sleeps until it is woken, which has to suffice.
+#[cfg(loom)]
+pub(crate) fn park_timeout(_: std::time::Duration) {
+    park();
+}
 
 /// One slot of the ring. Under loom every access is checked for races.
 #[cfg_attr(not(loom), repr(transparent))]

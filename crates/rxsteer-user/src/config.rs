@@ -12,6 +12,8 @@ use rxsteer_core::{
     SteerConfig,
 };
 use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// The least packets that are decided on at once by default: as many as the kernel takes from a queue in one poll
 /// (`dev_weight`).
@@ -23,6 +25,9 @@ pub const MAX_BATCH: usize = 256;
 /// Packets of a batch for each CPU by default. A list takes the RX thread time whatever its length, so lists are not to get
 /// shorter with more CPUs (`rxsteer lab run workers` compares batches).
 const BATCH_PER_CPU: usize = 16;
+
+/// Intervals of ticks that are accepted.
+const TICKS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
 /// What happens to a packet whose backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +101,9 @@ pub struct PipelineConfig {
     /// they are slow, or that has other work (`/proc/stat`), gets fewer buckets. Moves then differ from run to run. The default is
     /// false. It costs the worker a look at the clock per list.
     pub measure_load: bool,
+    /// How often [`Handler::tick`](crate::Handler::tick) is called on each worker, by the clock of the host, from 1 ms to 1 h. The
+    /// default is `None`: never. A worker that sleeps wakes up for it.
+    pub tick: Option<Duration>,
 }
 
 impl PipelineConfig {
@@ -129,6 +137,7 @@ impl PipelineConfig {
             pin: true,
             check_order: false,
             measure_load: false,
+            tick: None,
         }
     }
 
@@ -272,6 +281,9 @@ impl PipelineConfig {
         if self.batch == 0 || self.batch > MAX_BATCH {
             return Err(PipelineError::Batch(self.batch));
         }
+        if let Some(tick) = self.tick.filter(|tick| !TICKS.contains(tick)) {
+            return Err(PipelineError::Tick(tick));
+        }
         self.steer_config().check()?;
         let bytes = self.memory_at_start();
         if !memory::is_left(bytes + memory::RESERVE) {
@@ -316,6 +328,9 @@ pub enum PipelineError {
     /// The batch length is out of range.
     #[error("a batch of {0} packets is out of range; it can be 1 to {MAX_BATCH}")]
     Batch(usize),
+    /// The interval of ticks is out of range.
+    #[error("a tick every {0:?} is out of range; it can be every millisecond to every hour")]
+    Tick(Duration),
     /// The speed of a recording is out of range.
     #[error("a speed of {0} times the recorded one is out of range; it is finite and above 0")]
     Speed(f64),

@@ -7,8 +7,7 @@ use rxsteer_packet::{DissectOptions, Dissection, FlowOfFrame, FrameClass, dissec
 
 /// Processes packets on one CPU. Each worker has a handler of its own, so it needs no locks.
 ///
-/// It is called with packets only, and on a quiet CPU not at all. What has to happen at certain times, such as an export or the
-/// expiry of flows, another thread does ([`FlowTable::expire`](rxsteer_flows::FlowTable::expire)).
+/// On a quiet CPU it is not called, unless [`PipelineConfig::tick`](crate::PipelineConfig::tick) asks for [`Handler::tick`].
 pub trait Handler: Send + 'static {
     /// Processes the packets of `list`, oldest first. When it returns, they count as completed:
     /// later packets of their flows may then run on another CPU.
@@ -16,6 +15,16 @@ pub trait Handler: Send + 'static {
     /// Should it panic, the list is counted as dropped (`worker_lost`), this worker ends, and
     /// another takes over what waits.
     fn handle(&mut self, list: &PacketList<'_>);
+
+    /// Called on the worker of `cpu` about every [`PipelineConfig::tick`](crate::PipelineConfig::tick), between two lists and also
+    /// while no packet arrives: the place for timeouts and for counts to pass on. The first call comes one interval after the
+    /// start. Lists that take long delay a call, and calls that are missed are not made up for. No call comes after the
+    /// last packet was processed and no more can come; what is left then, the owner of the pipeline gets with the handlers.
+    ///
+    /// Should it panic, this worker ends as by a panic in [`Handler::handle`], without a list that is lost.
+    fn tick(&mut self, cpu: CpuId) {
+        let _ = cpu;
+    }
 
     /// Packets that it could not send on since it was asked last: they count as dropped (`tx_full`), not as delivered.
     fn take_unsent(&mut self) -> u64 {

@@ -52,6 +52,7 @@ mod rx_report;
 pub mod sink;
 pub mod source;
 pub mod sys;
+mod ticks;
 mod worker;
 mod worker_group;
 

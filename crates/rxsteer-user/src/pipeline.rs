@@ -21,6 +21,7 @@ use crate::receiver::{Batch, Receiver};
 use crate::report::Report;
 use crate::rx_report::{RxProgress, RxReports};
 use crate::source::Source;
+use crate::ticks::Ticks;
 use crate::worker::{Worker, WorkerReport};
 use crate::worker_group::{WorkerGroup, WorkerProgress};
 use rxsteer_core::{CpuId, CpuSet, DropReason, PacketRule, SteerConfig, Steering};
@@ -148,6 +149,7 @@ impl<H: Handler> Pipeline<H> {
             let worker = Worker {
                 idle_looks: idle_looks(config, slot.cpu, pin),
                 measures: config.measure_load,
+                ticks: config.tick.map(Ticks::new),
                 slot: slot.clone(),
                 group: group.clone(),
                 backlogs,

@@ -246,7 +246,7 @@ mod tests {
             let arrivals: Vec<Arrival> = (0..64)
                 .map(|n| Arrival {
                     time_ns,
-                    hash: FlowHash::from_raw(n * spread | 1),
+                    hash: FlowHash::from_raw((n * spread) | 1),
                     ..Arrival::default()
                 })
                 .collect();

@@ -14,6 +14,7 @@ use crate::delay_counts::DelayCounts;
 use crate::handler::{Handler, PacketList};
 use crate::order_tracker::OrderCheck;
 use crate::sys;
+use crate::ticks::Ticks;
 use crate::worker_group::{Abandoned, WorkerGroup, WorkerProgress, WorkerSlot};
 use rxsteer_core::DropReason;
 use rxsteer_packet::DissectOptions;
@@ -64,6 +65,8 @@ pub(crate) struct Worker<H> {
     pub(crate) idle_looks: u32,
     /// Whether the time in the handler is counted.
     pub(crate) measures: bool,
+    /// When its handler is to be called without packets.
+    pub(crate) ticks: Option<Ticks>,
 }
 
 /// Why a worker's loop ended.
@@ -124,6 +127,9 @@ impl<H: Handler> Worker<H> {
             if self.slot.stop.load(Ordering::Relaxed) {
                 return End::Stopped;
             }
+            if self.ticks.as_mut().is_some_and(|ticks| ticks.is_due(self.clock)) {
+                self.handler.tick(self.slot.cpu);
+            }
             if self.poll(in_hand) {
                 looks = 0;
                 continue;
@@ -145,7 +151,8 @@ impl<H: Handler> Worker<H> {
             looks = 0;
             // A table that was replaced is not kept for a worker that sleeps.
             self.recorder.table();
-            Sleeper::sleep(slots.iter().map(|slot| &slot.sleeper), || {
+            let limit = self.ticks.as_ref().map(|ticks| ticks.left(self.clock));
+            Sleeper::sleep(slots.iter().map(|slot| &slot.sleeper), limit, || {
                 // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this look.
                 self.slot.stop.load(Ordering::Relaxed)
                     || self

@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use rxsteer_user::core::{CpuId, DropReason};
-use rxsteer_user::{OnFull, PacketList, Pipeline, Speed, run};
-use std::sync::atomic::AtomicBool;
+use rxsteer_user::{Handler, OnFull, PacketList, Pipeline, PipelineError, Speed, run};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -112,4 +112,54 @@ fn measured_load_moves_buckets_and_keeps_the_order() {
     assert_conserved(&report);
     assert_eq!((report.delivered, report.reordered), (12_000, 0));
     assert!(report.moves_by_load.intervals > 0);
+}
+
+/// Counts its ticks, and panics at the `fatal`-th.
+struct Ticking {
+    on: CpuId,
+    ticks: Arc<[AtomicU32; 2]>,
+    fatal: u32,
+}
+
+impl Handler for Ticking {
+    fn handle(&mut self, list: &PacketList<'_>) {
+        assert_eq!(list.cpu(), self.on);
+    }
+
+    fn tick(&mut self, cpu: CpuId) {
+        assert_eq!(cpu, self.on);
+        let ticks = self.ticks[cpu.index()].fetch_add(1, Ordering::Relaxed) + 1;
+        assert!(ticks < self.fatal, "meant to happen");
+    }
+}
+
+#[test]
+fn handlers_are_called_without_packets_where_ticks_are_asked_for() {
+    let mut config = config("none", "0-1");
+    config.tick = Some(Duration::from_millis(1));
+    let ticks: Arc<[AtomicU32; 2]> = Arc::default();
+    // The worker of CPU 1 never has a packet.
+    let (pipeline, mut receivers) = Pipeline::start(&config, |on| {
+        let fatal = if on == cpu(1) { 5 } else { u32::MAX };
+        Ticking { on, ticks: ticks.clone(), fatal }
+    })
+    .unwrap();
+    let mut receiver = receivers.remove(0);
+    let begun = Instant::now();
+    while ticks.iter().any(|ticks| ticks.load(Ordering::Relaxed) < 5) {
+        receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0)); 10]);
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(begun.elapsed() < Duration::from_secs(60), "{ticks:?}");
+    }
+    receiver.finish();
+    let report = pipeline.finish().unwrap();
+    assert_conserved(&report);
+    assert_eq!(report.delivered, report.packets);
+    assert_eq!(report.per_cpu[0].failure, None);
+    let failure = report.per_cpu[1].failure.as_deref();
+    assert_eq!(failure, Some("its handler panicked: meant to happen"));
+    assert_eq!(ticks[1].load(Ordering::Relaxed), 5, "none after the panic");
+
+    config.tick = Some(Duration::from_micros(999));
+    assert!(matches!(config.check(), Err(PipelineError::Tick(_))));
 }

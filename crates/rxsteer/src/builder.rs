@@ -10,6 +10,7 @@ use rxsteer_user::{
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Everything a receive path is given before it starts: the policy and the CPUs, and what differs from the defaults.
 ///
@@ -194,6 +195,12 @@ impl PipelineBuilder {
     /// false. It costs a worker a look at the clock per list.
     pub fn measure_load(mut self, measure: bool) -> PipelineBuilder {
         self.config.measure_load = measure;
+        self
+    }
+
+    /// How often [`Handler::tick`] is called on each worker, by the clock of the host, from 1 ms to 1 h; never by default.
+    pub fn tick(mut self, every: Duration) -> PipelineBuilder {
+        self.config.tick = Some(every);
         self
     }
 

@@ -103,7 +103,7 @@ fn no_wake_up_is_lost() {
                 consumer.complete(count);
                 done += count;
                 if count == 0 {
-                    Sleeper::sleep(std::iter::once(&*worker_side), || !consumer.is_empty());
+                    Sleeper::sleep(std::iter::once(&*worker_side), None, || !consumer.is_empty());
                 }
             }
         });
