@@ -60,6 +60,9 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
         output::note(&format!("rxsteer: {note}"));
     }
     let stop = stop_on_interrupt(&sources)?;
+    if args.end_with_parent {
+        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
+    }
     let mut recording = args.records.start(&input, args.steer.config.as_deref(), &config)?;
     if let Some(count) = args.seeds {
         let secrets = seeds::Secrets::new(hash_seed, count)?;

@@ -108,7 +108,8 @@ mod showing {
         // The child is to start with the signals as they are.
         let replay = args.replay.as_deref().map(|file| {
             let program = std::env::current_exe().context("can't start the replay")?;
-            Replay::start(&program, &[file.as_os_str(), OsStr::new("--speed=recorded")])
+            let options = ["--speed=recorded", "--end-with-parent"].map(OsStr::new);
+            Replay::start(&program, &[file.as_os_str(), options[0], options[1]])
         });
         let replay = replay.transpose()?;
         let target = match (&replay, &args.socket, &args.interface) {

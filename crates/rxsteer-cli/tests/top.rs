@@ -1,10 +1,12 @@
 //! `rxsteer top` in a real terminal: tmux runs it, sends keys, and shows what is on the screen.
 
 use crate::program::pcap::{pcap, written};
+use nix::sys::signal::Signal;
 use rxsteer_status::testing::{Instance, Traffic};
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what has to come.
@@ -296,6 +298,19 @@ fn replay_is_shown_while_it_runs() {
 
 #[test]
 fn replay_ends_with_a_frame_that_a_signal_interrupts() {
+    let (status, sockets) = frame_of_a_replay_that_ends_by(Signal::SIGTERM);
+    assert_eq!((status.code(), sockets), (Some(130), 0));
+}
+
+#[test]
+fn replay_ends_with_a_frame_that_is_killed() {
+    let (status, _) = frame_of_a_replay_that_ends_by(Signal::SIGKILL);
+    assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+}
+
+/// Ends a process that waits for the second look at its replay, and waits until the replay has ended, too. Returns the status of
+/// the first and how many sockets are left.
+fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let file = written(dir.path(), "minute.pcap", &capture());
     let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
@@ -307,20 +322,28 @@ fn replay_ends_with_a_frame_that_a_signal_interrupts() {
         let folders = std::fs::read_dir(dir.path()).expect("a folder").flatten();
         folders.filter(|folder| folder.path().join("socket").exists()).count()
     };
-    let begun = Instant::now();
-    while sockets() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the replay does not begin");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait_until("the replay does not begin", &|| sockets() > 0);
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", top.id()));
     let replay = children.expect("its children").trim().to_owned();
-    assert!(Path::new("/proc").join(&replay).exists() && !replay.is_empty());
+    // A process that has ended and whose parent did not wait for it has none.
+    let is_there = || {
+        std::fs::read(format!("/proc/{replay}/cmdline"))
+            .is_ok_and(|arguments| !arguments.is_empty())
+    };
+    assert!(!replay.is_empty() && is_there());
     std::thread::sleep(Duration::from_millis(300));
-    let pid = nix::unistd::Pid::from_raw(top.id().cast_signed());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
-    assert_eq!(top.wait().expect("it ends").code(), Some(130));
-    assert!(!Path::new("/proc").join(&replay).exists(), "the replay ends with the view");
-    assert_eq!(sockets(), 0);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(top.id().cast_signed()), signal)
+        .expect("it runs");
+    let status = top.wait().expect("it ends");
+    wait_until("the replay goes on", &|| !is_there());
+    (status, sockets())
 }
 
 #[test]

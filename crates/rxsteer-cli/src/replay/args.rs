@@ -147,6 +147,10 @@ pub(crate) struct ReplayArgs {
     /// Print one JSON object instead of tables
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+
+    /// For rxsteer top: end when the process that started this one ends, for whatever reason
+    #[arg(long, hide = true)]
+    pub(crate) end_with_parent: bool,
 }
 
 /// `--on-full`.
