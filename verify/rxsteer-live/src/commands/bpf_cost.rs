@@ -65,13 +65,22 @@ pub(crate) struct Options {
         default_value = "none,rps,bound:0=1,sparse,rfs,rfs+sparse"
     )]
     policies: Vec<String>,
-    /// Rules before the policy: a row for each of these numbers. Each rule names an address, a protocol and a port, and
-    /// no frame has the port of any, so that no address is looked up
+    /// Rules before the policy: a row for each of these numbers
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
     rules: Vec<usize>,
-    /// Rules name an address alone, so that the address of each frame is looked up
-    #[arg(long)]
-    by_address: bool,
+    /// What these rules match; no frame matches any of them
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = RulesOf::Ports)]
+    rules_of: RulesOf,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum RulesOf {
+    /// An address, a protocol and a port that no frame has, so that no address is looked up
+    Ports,
+    /// An address alone, so that the address of each frame is looked up
+    Address,
+    /// The name of an interface
+    Interface,
 }
 
 /// One of the compared configurations.
@@ -204,13 +213,14 @@ impl Case<'_> {
         rules.iter().flat_map(of_number).collect()
     }
 
-    /// Rules about addresses and ports that no frame has.
-    fn packet_rules(&self, by_address: bool) -> Result<Vec<PacketRule>> {
+    /// Rules that no frame matches.
+    fn packet_rules(&self, of: RulesOf) -> Result<Vec<PacketRule>> {
         let rule = |index| {
             let (net, port) = (index % 64, 1000 + index);
-            let rule = match by_address {
-                true => format!("src 172.{}.{net}.0/24 -> 1", 16 + index / 64),
-                false => format!("src 172.16.{net}.0/24 tcp dst-port {port} -> 1"),
+            let rule = match of {
+                RulesOf::Ports => format!("src 172.16.{net}.0/24 tcp dst-port {port} -> 1"),
+                RulesOf::Address => format!("src 172.{}.{net}.0/24 -> 1", 16 + index / 64),
+                RulesOf::Interface => format!("interface none{index} -> 1"),
             };
             Ok(rule.parse()?)
         };
@@ -238,7 +248,7 @@ fn steered(
 ) -> Result<Variant> {
     let rule: Policy = case.policy.parse()?;
     let setup = setup(case.flow_stats, options.flow_cnt)?;
-    let packet_rules = case.packet_rules(options.by_address)?;
+    let packet_rules = case.packet_rules(options.rules_of)?;
     let settings = Settings { packet_rules, ..Settings::new(rule, options.cpus.clone()) };
     let mut path = Path::load(&setup, &settings)?;
     receiver
