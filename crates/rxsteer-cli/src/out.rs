@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Where packets go beside the report.
 #[derive(Args, Clone, Debug, Default)]
@@ -42,6 +43,12 @@ fn parse_out(text: &str) -> Result<SinkSpec, String> {
 }
 
 impl OutArgs {
+    /// How often workers write the packets that wait: once a second, so that programs which follow a file see those of a quiet
+    /// CPU, too.
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        self.out.as_ref().map(|_| Duration::from_secs(1))
+    }
+
     /// The files and pipes that are written, one for each worker of `config`.
     pub(crate) fn files(&self, config: &PipelineConfig) -> Vec<PathBuf> {
         let workers = config.workers();

@@ -260,6 +260,7 @@ fn pipeline_config(
         args.change_at.iter().map(|PlannedChange(when, c)| (*when, c.clone())).collect();
     config.max_backlog = args.max_backlog;
     config.batch = args.batch.map_or(config.batch, usize::from);
+    config.tick = args.out.tick();
     config.on_full = match (args.on_full, args.speed) {
         (Some(OnFullChoice::Wait), _) | (None, Speed::Max | Speed::Drained) => OnFull::Wait,
         (Some(OnFullChoice::Drop), _) | (None, Speed::Times(_)) => OnFull::Drop,

@@ -43,6 +43,15 @@ impl Handler for Work {
         }
     }
 
+    fn tick(&mut self, cpu: CpuId) {
+        if let Some(out) = &mut self.out {
+            out.flush();
+        }
+        if let Some(next) = &mut self.next {
+            next.tick(cpu);
+        }
+    }
+
     fn take_unsent(&mut self) -> u64 {
         self.next.as_mut().map_or(0, |next| next.take_unsent())
     }

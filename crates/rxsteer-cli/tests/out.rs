@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// A frame: link type, time, length on the wire, bytes.
 type Frame = (u16, u64, u32, Vec<u8>);
@@ -182,6 +182,31 @@ fn program_behind_each_pipe_reads_a_whole_stream() {
     assert_eq!((output.status.code(), read), (Some(0), 20000), "{}", errors(&output));
     assert!(errors(&output).contains("waiting for readers of"));
     assert!(pipes.iter().all(|pipe| !pipe.exists()), "pipes that it made are removed");
+}
+
+/// The second packet comes a minute after the first, and no CPU has a block of packets to write before.
+#[test]
+fn file_has_packets_while_the_replay_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut bytes = pcap(1, &[&[0; 60], &[1; 60]]);
+    let second = bytes.len() - 60 - 16;
+    bytes[second..second + 4].copy_from_slice(&61u32.to_le_bytes());
+    let capture = written(dir.path(), "minute.pcap", &bytes);
+    for ending in ["pcap", "pcap.zst"] {
+        let out = format!("pcap:{}/%d.{ending}", dir.path().display());
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
+        let options = ["--speed", "recorded", "--cpus", "1", "--no-pin", "--out", &out];
+        replay.args(["replay", text(&capture)]).args(options);
+        let replay = replay.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut replay = replay.spawn().expect("it starts");
+        let file = dir.path().join(format!("0.{ending}"));
+        let has_some = |_: &Child| fs::metadata(&file).is_ok_and(|of| of.len() > 0);
+        running::wait_until(&mut replay, "write the first packet", has_some);
+        assert_eq!(frames(&file).len(), 1);
+        running::send(&replay, "-INT");
+        assert_eq!(running::ended(replay).status.code(), Some(130));
+        assert_eq!(frames(&file).len(), 1);
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@
 #[cfg(feature = "xdp")]
 use crate::block::FrameMeta;
 use crate::handler::{Handler, Packet, PacketList};
+use rxsteer_core::CpuId;
 use rxsteer_io::ListSender;
 #[cfg(feature = "xdp")]
 use rxsteer_io::xdp::{XdpError, XdpPort, XdpSender};
@@ -149,6 +150,11 @@ pub enum Action {
 pub trait Inspector: Send + 'static {
     /// What becomes of `packet`.
     fn inspect(&mut self, packet: &Packet<'_>) -> Action;
+
+    /// As [`Handler::tick`].
+    fn tick(&mut self, cpu: CpuId) {
+        let _ = cpu;
+    }
 }
 
 impl<F: FnMut(&Packet<'_>) -> Action + Send + 'static> Inspector for F {
@@ -284,6 +290,10 @@ impl<I: Inspector> Handler for Forwarder<I> {
         self.counts.sent += sent;
         self.counts.unsent += to_send - sent;
         self.unsent += to_send - sent;
+    }
+
+    fn tick(&mut self, cpu: CpuId) {
+        self.inspector.tick(cpu);
     }
 
     fn take_unsent(&mut self) -> u64 {

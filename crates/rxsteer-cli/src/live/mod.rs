@@ -260,6 +260,7 @@ fn pipeline_config(
     config.pin = !args.workers.no_pin;
     config.check_order = true;
     config.measure_load = true;
+    config.tick = args.out.tick();
     config
 }
 

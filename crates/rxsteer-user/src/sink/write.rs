@@ -9,6 +9,7 @@ use crate::config::OnFull;
 use crate::handler::{Handler, PacketList};
 use crate::printable::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rxsteer_core::CpuId;
 use rxsteer_packet::LinkType;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -49,6 +50,16 @@ pub(super) struct Zstd {
     raw: usize,
 }
 
+/// What of a compressed file is written.
+enum Extent {
+    /// All, once it is a batch.
+    Batch,
+    /// All.
+    All,
+    /// All, with the end of the file.
+    End,
+}
+
 impl std::fmt::Debug for Zstd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Zstd").field("packets", &self.packets).finish_non_exhaustive()
@@ -66,16 +77,18 @@ impl Zstd {
         self.encoder.as_mut().map_or(Ok(()), |encoder| encoder.write_all(bytes))
     }
 
-    /// Writes what was compressed once that is much, or in the end, and counts it.
-    fn flush(&mut self, end: bool, counts: &Counts) -> io::Result<()> {
-        if end {
-            if let Some(encoder) = self.encoder.take() {
-                encoder.finish()?;
+    /// Writes what was compressed, and counts it.
+    fn flush(&mut self, extent: Extent, counts: &Counts) -> io::Result<()> {
+        match extent {
+            Extent::Batch if self.raw < ZSTD_BATCH => return Ok(()),
+            Extent::Batch | Extent::All => {
+                self.encoder.as_mut().map_or(Ok(()), Write::flush)?;
             }
-        } else if self.raw >= ZSTD_BATCH {
-            self.encoder.as_mut().map_or(Ok(()), Write::flush)?;
-        } else {
-            return Ok(());
+            Extent::End => {
+                if let Some(encoder) = self.encoder.take() {
+                    encoder.finish()?;
+                }
+            }
         }
         counts.add_written(self.packets, self.bytes);
         (self.packets, self.bytes, self.raw) = (0, 0, 0);
@@ -116,6 +129,11 @@ impl Handler for Sink {
     fn handle(&mut self, list: &PacketList<'_>) {
         self.write(list);
     }
+
+    /// As [`Sink::flush`].
+    fn tick(&mut self, _: CpuId) {
+        self.flush();
+    }
 }
 
 impl Drop for Sink {
@@ -137,6 +155,21 @@ impl Sink {
         self.end_list();
     }
 
+    /// Writes the packets that wait, as far as the output has room for them now. Files are otherwise written in blocks, so
+    /// this is for programs that read a file while it grows; a pipe that was full has no other occasion until the next list.
+    pub fn flush(&mut self) {
+        let flushed = match &mut self.out {
+            Out::Zstd(zstd) if zstd.packets > 0 => zstd.flush(Extent::All, &self.counts),
+            _ => {
+                self.flush_stream();
+                Ok(())
+            }
+        };
+        if let Err(error) = flushed {
+            self.fail(&error);
+        }
+    }
+
     /// Writes what still waits, and closes the output: whoever reads a pipe finds its end. Nothing is written after it.
     pub fn finish(&mut self) {
         if self.link.is_none() {
@@ -147,13 +180,13 @@ impl Sink {
             && stream.waiting() > 0
         {
             // Its reader has had no time yet, or takes its time.
-            if !self.flush() && !self.wait() {
+            if !self.flush_stream() && !self.wait() {
                 break;
             }
         }
         let done = match &mut self.out {
             Out::File(stream) => stream.flush(&self.counts).map(drop),
-            Out::Zstd(zstd) => zstd.flush(true, &self.counts),
+            Out::Zstd(zstd) => zstd.flush(Extent::End, &self.counts),
             Out::Pipe(stream) => {
                 stream.give_up(&self.counts, SinkDrop::NoRoom);
                 Ok(())
@@ -219,7 +252,7 @@ impl Sink {
                 let written = zstd.write(&record_header(meta)).and_then(|()| zstd.write(frame));
                 zstd.packets += 1;
                 zstd.bytes += frame.len() as u64;
-                let done = written.and_then(|()| zstd.flush(false, &self.counts));
+                let done = written.and_then(|()| zstd.flush(Extent::Batch, &self.counts));
                 if let Err(error) = done {
                     self.fail(&error);
                 }
@@ -233,7 +266,7 @@ impl Sink {
     #[cold]
     fn write_when_room(&mut self, meta: &FrameMeta, frame: &[u8]) {
         loop {
-            self.flush();
+            self.flush_stream();
             match &mut self.out {
                 Out::File(stream) | Out::Pipe(stream) => {
                     if stream.has_room(RECORD_HEADER + frame.len()) {
@@ -279,17 +312,19 @@ impl Sink {
     fn end_list(&mut self) {
         match &self.out {
             Out::File(stream) if stream.waiting() >= FILE_BATCH => {
-                self.flush();
+                self.flush_stream();
             }
             // Readers of a pipe have each packet at once. A worker that does not wait leaves what the pipe does not take
             // for the next list, or the end.
-            Out::Pipe(_) => while !self.flush() && self.on_full == OnFull::Wait && self.wait() {},
+            Out::Pipe(_) => {
+                while !self.flush_stream() && self.on_full == OnFull::Wait && self.wait() {}
+            }
             _ => {}
         }
     }
 
     /// Writes what the stream takes; whether that was all.
-    fn flush(&mut self) -> bool {
+    fn flush_stream(&mut self) -> bool {
         let (Out::File(stream) | Out::Pipe(stream)) = &mut self.out else { return true };
         match stream.flush(&self.counts) {
             Ok(flushed) => flushed == Flushed::All,
