@@ -19,8 +19,9 @@ pub trait Handler: Send + 'static {
 
     /// The worker of `cpu` calls this about every [`PipelineConfig::tick`](crate::PipelineConfig::tick), between two
     /// lists and also while no packet arrives. Use it for timeouts and to publish counts. The first call comes one
-    /// interval after the start. A long list delays the call, and missed calls are not made up for. There is no call
-    /// after the last packet was processed and no more can come; the owner of the pipeline gets the handlers then.
+    /// interval after the start. A long list delays the call, and missed calls are not made up for. The calls end when
+    /// the last packet was processed and no more can come. The owner of the pipeline then gets the handlers with the data
+    /// that they still hold.
     ///
     /// If it panics, this worker ends as after a panic in [`Handler::handle`], but no list is lost.
     fn tick(&mut self, cpu: CpuId) {
