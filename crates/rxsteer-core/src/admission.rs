@@ -1,5 +1,5 @@
 //! Admission to sparse slots: a flow gets no slot before its N-th packet within a second (`sparse:after=N`). So a scan,
-//! whose flows have one packet each, takes no slots from other flows.
+//! whose flows have one packet each, gets no slots and leaves them to other flows.
 //!
 //! ```text
 //!   flow without a slot ──► a set by hash  │ flow, packets, began │ flow, packets, began │   two ways, one set of

@@ -1,4 +1,4 @@
-//! Sparse flows: while there are few flows, each gets a separate CPU instead of the CPU of its hash.
+//! Sparse flows: while there are few flows, they get the CPUs in turn instead of the CPUs of their hashes.
 //!
 //! ```text
 //!               CPU 1   CPU 2   CPU 3        the map's CPUs, walked from last to first,
