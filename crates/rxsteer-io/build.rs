@@ -10,10 +10,10 @@ fn main() {
 fn skeleton() {
     use std::{env, path::PathBuf};
     let folder = |variable| PathBuf::from(env::var_os(variable).unwrap_or_default());
-    // The headers of <asm/types.h> stand in a folder of the machine's own in some distributions.
+    // In some distributions, the headers of <asm/types.h> are in an architecture-specific folder.
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
-    // BTF has the names of sources, and the same commit is to give the same bytes wherever it is built.
+    // BTF contains the names of sources. The same commit must give the same bytes in every build folder.
     let here = format!("-ffile-prefix-map={}=rxsteer-io", folder("CARGO_MANIFEST_DIR").display());
     let made = libbpf_cargo::SkeletonBuilder::new()
         .source(folder("CARGO_MANIFEST_DIR").join("src/bpf/sockets.bpf.c"))

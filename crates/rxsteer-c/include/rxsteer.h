@@ -9,8 +9,8 @@
 #define RXSTEER_VERSION "0.2.0"
 
 /**
- * A packet whose CPU is behind is dropped and counted. Without this flag receiving waits, so that a capture loses nothing;
- * of a live interface the kernel then drops packets (kernel_drops).
+ * A packet whose CPU's backlog is full is dropped and counted. Without this flag receiving waits, so that no packet of a
+ * capture is lost; for a live interface the kernel then drops packets (kernel_drops).
  */
 #define RXSTEER_DROP_WHEN_FULL 1
 
@@ -20,73 +20,75 @@
 #define RXSTEER_NO_PIN 2
 
 /**
- * The order is checked on the workers, and flows and moves are counted; costs a table lookup for each packet.
+ * Workers check the order of packets, and flows and moves are counted. This costs a table lookup for each packet.
  */
 #define RXSTEER_CHECK_ORDER 4
 
 /**
- * Flows are those inside of tunnels (IPIP, GRE, VXLAN, Geneve, GTP-U).
+ * Packets in tunnels (IPIP, 6in4, GRE, VXLAN, Geneve, GTP-U) are steered by the flow of the inner packet.
  */
 #define RXSTEER_LOOK_INTO_TUNNELS 8
 
 /**
- * A live interface also receives frames for other hosts, as at a mirror port. It ends with the source.
+ * A live interface also receives frames for other hosts, as at a mirror port, until the source is closed.
  */
 #define RXSTEER_PROMISCUOUS 16
 
 /**
- * What a function returns that succeeded.
+ * A function succeeded.
  */
 #define RXSTEER_OK 0
 
 /**
- * What a function returns that failed; rxsteer_last_error() says why.
+ * A function failed; rxsteer_last_error() returns the reason.
  */
 #define RXSTEER_ERROR -1
 
 /**
- * A source and how its packets are steered. Opaque to C.
+ * A source with its steering settings. Opaque to C.
  */
 typedef struct rxsteer rxsteer;
 
 /**
- * How packets are steered. Set all of it to zero, then `size` to its sizeof; zero means the default everywhere.
+ * Settings. Set the whole structure to zero, then `size` to its sizeof. Zero selects the default of each field.
  */
 typedef struct rxsteer_options {
     /**
-     * sizeof(rxsteer_options). Fields that a program does not know are zero; what this library does not know has to be zero.
+     * sizeof(rxsteer_options). Fields that the program does not know must be zero, and so must fields that the library
+     * does not know.
      */
     size_t size;
     /**
-     * none, rps (the default), bound:…, sparse:…, rfs, rfs+sparse or one with +balance, as the program rxsteer reads it.
+     * The policy: none, rps (the default), bound:…, sparse:…, rfs, rfs+sparse or one with +balance, as in the program
+     * rxsteer.
      */
     const char *policy;
     /**
-     * The CPUs that packets are steered to: a list such as 0-3,8. By default those that this process may use.
+     * The CPUs that packets are steered to: a list such as 0-3,8. The default is all CPUs that this process may use.
      */
     const char *cpus;
     /**
-     * Packets that may wait for one CPU, 1 to 1,048,576; the default is 1,000.
+     * How many packets may wait for one CPU, 1 to 1,048,576; the default is 1,000.
      */
     uint32_t max_backlog;
     /**
-     * Packets that are decided at once, 1 to 256; the default is 16 for each CPU, from 64 to 256.
+     * How many packets are decided on at once, 1 to 256; the default is 16 for each CPU, from 64 to 256.
      */
     uint32_t batch;
     /**
-     * RXSTEER_DROP_WHEN_FULL and the others, added up.
+     * The sum of flags such as RXSTEER_DROP_WHEN_FULL.
      */
     uint32_t flags;
     /**
-     * Calls the handler of each worker about every so many milliseconds, 1 to 3,600,000, with a list of no packets, also while no
-     * packet arrives: the place for timeouts. 0: never.
+     * The interval in milliseconds, 1 to 3,600,000, at which each worker calls its handler with an empty list, also
+     * while no packet arrives. Use it for timeouts. 0: never.
      */
     uint32_t tick_ms;
 } rxsteer_options;
 
 /**
- * What becomes of the packets of a list. Only RXSTEER_CONSUMED is known; all other values are kept for later versions, and
- * end the run with an error.
+ * The result of a handler. Only RXSTEER_CONSUMED is defined; all other values are reserved for later versions, and end
+ * the run with an error.
  */
 typedef uint32_t rxsteer_verdict;
 
@@ -95,7 +97,7 @@ typedef uint32_t rxsteer_verdict;
  */
 typedef struct rxsteer_packet {
     /**
-     * The captured bytes, from the link header on.
+     * The captured bytes, starting with the link header.
      */
     const uint8_t *data;
     /**
@@ -103,11 +105,11 @@ typedef struct rxsteer_packet {
      */
     uint64_t timestamp_ns;
     /**
-     * How many bytes there are at `data`.
+     * The number of bytes at `data`.
      */
     uint32_t captured_len;
     /**
-     * Its length on the wire, in bytes, which may be more.
+     * Its length on the wire in bytes, which may be larger.
      */
     uint32_t wire_len;
     /**
@@ -119,7 +121,7 @@ typedef struct rxsteer_packet {
      */
     uint16_t rx_queue;
     /**
-     * How `data` begins: a LINKTYPE_ number, 1 for Ethernet.
+     * The link type of `data`: a LINKTYPE_ number, 1 for Ethernet.
      */
     uint16_t link_type;
 } rxsteer_packet;
@@ -129,11 +131,11 @@ typedef struct rxsteer_packet {
  */
 typedef struct rxsteer_list {
     /**
-     * The size of this structure in the library; fields beyond it are not there.
+     * The size of this structure in the library. Fields beyond it do not exist.
      */
     size_t size;
     /**
-     * The size of a packet in the library: take packets by rxsteer_packet_at, not by index.
+     * The size of a packet in the library: access packets through rxsteer_packet_at, not by index.
      */
     size_t packet_size;
     /**
@@ -141,7 +143,7 @@ typedef struct rxsteer_list {
      */
     const struct rxsteer_packet *packets;
     /**
-     * How many packets there are; 0 only for a tick, see `tick_ms` of the options.
+     * The number of packets; 0 only for a tick, see `tick_ms` of the options.
      */
     size_t count;
     /**
@@ -149,28 +151,28 @@ typedef struct rxsteer_list {
      */
     uint32_t cpu;
     /**
-     * That worker's number, from 0 to rxsteer_workers() - 1: an index for what a handler keeps for each CPU.
+     * That worker's number, from 0 to rxsteer_workers() - 1: an index for the handler's data of each CPU.
      */
     uint32_t worker;
 } rxsteer_list;
 
 /**
- * A function that processes the packets of a list on the list's CPU. Workers call it at the same time, each with packets of
- * its own flows; a flow's lists come one after the other, in order. It must return: no longjmp, no C++ exception. The list
- * and its packets are gone when it has returned.
+ * A function that processes the packets of a list on the list's CPU. Several workers call it at the same time, each with
+ * packets of different flows. The lists of a flow come one after the other, in order. The function must return normally:
+ * no longjmp, no C++ exception. The list and its packets are not valid after it has returned.
  */
 typedef rxsteer_verdict (*rxsteer_handler)(void *user, const struct rxsteer_list *list);
 
 /**
- * What a run did. Set `size` to its sizeof before rxsteer_get_report.
+ * The results of a run. Set `size` to its sizeof before rxsteer_get_report.
  */
 typedef struct rxsteer_report {
     /**
-     * sizeof(rxsteer_report). Fields that the library does not know become zero.
+     * sizeof(rxsteer_report). Fields that the library does not know are set to zero.
      */
     size_t size;
     /**
-     * Packets received: delivered and dropped together.
+     * Packets received, both delivered and dropped.
      */
     uint64_t packets;
     /**
@@ -182,11 +184,11 @@ typedef struct rxsteer_report {
      */
     uint64_t delivered;
     /**
-     * Packets dropped, for whatever reason; the JSON report has them by reason.
+     * All packets dropped; the JSON report has them by reason.
      */
     uint64_t dropped;
     /**
-     * Frames that carry no IP packet.
+     * Frames without an IP packet.
      */
     uint64_t not_ip;
     /**
@@ -194,15 +196,15 @@ typedef struct rxsteer_report {
      */
     uint64_t malformed;
     /**
-     * Packets processed out of order, where that is checked: a bug of rxsteer.
+     * Packets processed out of order, if the order is checked: a bug of rxsteer.
      */
     uint64_t reordered;
     /**
-     * Times a flow went to another CPU than before, where order is checked.
+     * How often a flow moved to another CPU, if the order is checked.
      */
     uint64_t moves;
     /**
-     * Things that were wrong with the input, such as a capture that is cut short; the JSON report has them in words.
+     * Problems with the input, such as a truncated capture; the JSON report describes them.
      */
     uint64_t issues;
     /**
@@ -210,7 +212,7 @@ typedef struct rxsteer_report {
      */
     uint64_t workers_lost;
     /**
-     * Packets of a live interface that the kernel dropped, since memory for them was full; not in `packets`.
+     * Packets of a live interface that the kernel dropped because memory for them was full; not included in `packets`.
      */
     uint64_t kernel_drops;
 } rxsteer_report;
@@ -225,21 +227,21 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Opens a source of packets: the name of a capture (pcap or pcapng, as it is or in gzip or zstd; - is standard input),
- * capture:NAME, live:INTERFACE, which takes CAP_NET_RAW and is run until it is stopped, or synthetic:SPEC, made-up packets
- * as by rxsteer replay --synthetic. packet: and xdp: are kept for later versions.
+ * Opens a source of packets. `source` is the name of a capture (pcap or pcapng, uncompressed or in gzip or zstd; - is
+ * standard input), capture:NAME, live:INTERFACE, which requires CAP_NET_RAW and runs until it is stopped, or
+ * synthetic:SPEC, generated packets as in rxsteer replay --synthetic. packet: and xdp: are reserved for later versions.
  *
- * Returns NULL if it can't be opened. What is returned has to be given to rxsteer_close.
+ * Returns NULL if the source can't be opened. Pass the result to rxsteer_close when it is no longer needed.
  *
  * What the caller promises:
- * `source` ends in NUL. `options` is NULL or points to a structure of `options->size` bytes, whose strings are NULL or end
- * in NUL. All of it is read before this returns, and not kept.
+ * `source` ends in NUL. `options` is NULL or points to a structure of `options->size` bytes, whose strings are NULL or
+ * end in NUL. The function reads all of it before it returns, and keeps no pointers.
  */
 struct rxsteer *rxsteer_open(const char *source,
                              const struct rxsteer_options *options);
 
 /**
- * How many workers call the handler: one for each CPU that a packet can go to.
+ * The number of workers that call the handler: one for each CPU that a packet can go to.
  *
  * What the caller promises:
  * `rx` is NULL, or is from rxsteer_open and was not closed.
@@ -247,22 +249,22 @@ struct rxsteer *rxsteer_open(const char *source,
 size_t rxsteer_workers(const struct rxsteer *rx);
 
 /**
- * Receives all packets of the source, and returns when they are processed, or were after rxsteer_stop. `handler` is called
- * by the workers' threads, with `user` as it is given here. A source can be run once.
+ * Receives all packets of the source. Returns when they are processed, or, after rxsteer_stop, when those received are.
+ * The workers' threads call `handler` with `user`. A source can be run only once.
  *
- * Returns RXSTEER_OK or RXSTEER_ERROR. A capture that is cut short is no error: see the report's `issues`.
+ * Returns RXSTEER_OK or RXSTEER_ERROR. A truncated capture is not an error: see the report's `issues`.
  *
  * What the caller promises:
- * `rx` is NULL, or is from rxsteer_open and is not closed before this returns. `handler` is NULL or may be called from any
- * thread, several at a time, with `user`.
+ * `rx` is NULL, or is from rxsteer_open and is not closed before this returns. `handler` is NULL or may be called with
+ * `user` from any thread, and from several threads at the same time.
  */
 int rxsteer_run(const struct rxsteer *rx,
                 rxsteer_handler handler,
                 void *user);
 
 /**
- * Ends a run early; what was received is still processed. Any thread may call it at any time, a handler and a handler of
- * signals among them.
+ * Ends a run early. Packets that were received are still processed. Any thread may call this at any time, and so may a
+ * handler or a signal handler.
  *
  * What the caller promises:
  * `rx` is NULL, or is from rxsteer_open and is not closed before this returns.
@@ -270,7 +272,8 @@ int rxsteer_run(const struct rxsteer *rx,
 void rxsteer_stop(const struct rxsteer *rx);
 
 /**
- * Writes what the run did to `report`, as far as `report->size` goes. Returns RXSTEER_ERROR before rxsteer_run has returned.
+ * Writes the results of the run to `report`, up to `report->size` bytes. Returns RXSTEER_ERROR before rxsteer_run has
+ * returned.
  *
  * What the caller promises:
  * `rx` is NULL, or is from rxsteer_open and was not closed. `report` is NULL or points to `report->size` bytes.
@@ -279,8 +282,8 @@ int rxsteer_get_report(const struct rxsteer *rx,
                        struct rxsteer_report *report);
 
 /**
- * What the run did, as a JSON object with the names that rxsteer replay --json has. The string belongs to `rx`. Returns NULL
- * before rxsteer_run has returned.
+ * Returns the results of the run as a JSON object with the names of rxsteer replay --json. The string belongs to `rx`.
+ * Returns NULL before rxsteer_run has returned.
  *
  * What the caller promises:
  * `rx` is NULL, or is from rxsteer_open and was not closed.
@@ -288,22 +291,22 @@ int rxsteer_get_report(const struct rxsteer *rx,
 const char *rxsteer_report_json(const struct rxsteer *rx);
 
 /**
- * Gives back all that rxsteer_open took. NULL is ignored. Returns RXSTEER_ERROR, and gives back nothing, while rxsteer_run
- * runs: stop it and wait until it returns.
+ * Frees everything that rxsteer_open allocated. NULL is ignored. While rxsteer_run runs, it frees nothing and returns
+ * RXSTEER_ERROR: stop the run and wait until it returns.
  *
  * What the caller promises:
- * `rx` is NULL, or is from rxsteer_open and was not closed. Nothing may use it, or what it owned, from now on.
+ * `rx` is NULL, or is from rxsteer_open and was not closed. Neither it nor its memory may be used from now on.
  */
 int rxsteer_close(struct rxsteer *rx);
 
 /**
- * Why the last function that failed in this thread did so: a sentence without an end of line, or an empty string. It stays
- * until a function fails in this thread.
+ * Why the last function that failed in this thread failed: a sentence without an end of line, or an empty string. The
+ * string is valid until a function fails in this thread.
  */
 const char *rxsteer_last_error(void);
 
 /**
- * The version of this library, such as 0.2.0; RXSTEER_VERSION is that of the header.
+ * The version of this library, such as 0.2.0; RXSTEER_VERSION is the version of the header.
  */
 const char *rxsteer_version(void);
 

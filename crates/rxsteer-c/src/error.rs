@@ -1,18 +1,18 @@
-//! What went wrong last, for each thread.
+//! The last error of each thread.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a call failed, in a sentence that says what to do.
+/// Why a call failed: a sentence that includes the remedy.
 pub(crate) type Error = Box<dyn std::error::Error>;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Does what a function of the library does: an error and a panic become the last error and `failed`.
+/// Runs a function of the library: an error or a panic becomes the last error, and the function returns `failed`.
 pub(crate) fn guard<T>(failed: T, work: impl FnOnce() -> Result<T, Error>) -> T {
     let message = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(result)) => return result,
@@ -24,10 +24,10 @@ pub(crate) fn guard<T>(failed: T, work: impl FnOnce() -> Result<T, Error>) -> T 
 }
 
 fn set(message: &str) {
-    // Names in messages are escaped, so there is no NUL in them; if there is, it ends the message.
+    // Names in messages are escaped, so they contain no NUL; if there is one, it ends the message.
     let bytes = message.bytes().take_while(|byte| *byte != 0).collect::<Vec<u8>>();
     let message = CString::new(bytes).unwrap_or_default();
-    // A thread that ends asks no more.
+    // A thread that is ending does not read it any more.
     let _ = LAST.try_with(|last| last.replace(message));
 }
 

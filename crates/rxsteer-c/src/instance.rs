@@ -1,4 +1,4 @@
-//! What is behind an `rxsteer *`, in safe Rust.
+//! The implementation of an `rxsteer *`, in safe Rust.
 
 use crate::error::Error;
 use crate::types::{
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// What is before the colon of a source.
+/// The kinds of sources: the word before the colon.
 const KINDS: [&str; 3] = ["capture", "live", "synthetic"];
-/// Kinds that later versions read, so that no file is taken for them.
+/// Kinds that are reserved for later versions, so that they are not read as file names.
 const LATER_KINDS: [&str; 2] = ["packet", "xdp"];
 
-/// What a program asks for, read from its options.
+/// The settings of a program, read from its options.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) policy: Option<String>,
@@ -32,20 +32,20 @@ pub(crate) struct Settings {
     pub(crate) tick_ms: u32,
 }
 
-/// What is left of a run.
+/// The results of a run.
 #[derive(Debug)]
 struct Finished {
     report: Report,
     json: CString,
 }
 
-/// A source and how its packets are steered. Opaque to C.
+/// A source with its steering settings. Opaque to C.
 pub struct Instance {
     builder: PipelineBuilder,
     workers: Vec<CpuId>,
-    /// Taken by the run.
+    /// The run takes it.
     source: Mutex<Option<Box<dyn Source>>>,
-    /// Set to end the run: that of the receive path, and that of a source that waits.
+    /// The flags that end the run: that of the receive path, and that of a source that can wait.
     stop: Vec<Arc<AtomicBool>>,
     running: AtomicBool,
     finished: OnceLock<Finished>,
@@ -72,7 +72,7 @@ impl Instance {
         self.workers.len()
     }
 
-    /// Ends the run early: what was received is still processed.
+    /// Ends the run early. Packets that were received are still processed.
     pub(crate) fn stop(&self) {
         // ORDER: Relaxed; a request without data.
         self.stop.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
@@ -80,11 +80,11 @@ impl Instance {
 
     /// Whether a thread is in [`Instance::run`].
     pub(crate) fn is_running(&self) -> bool {
-        // ORDER: Relaxed; it finds mistakes of a program, and orders nothing.
+        // ORDER: Relaxed; it detects errors of a program, and orders nothing.
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Receives all that the source has. `handler` is given each worker's number.
+    /// Receives all packets of the source. `handler` gets each worker's number.
     pub(crate) fn run<H: Handler>(
         &self,
         mut handler: impl FnMut(u32) -> H,
@@ -120,7 +120,7 @@ impl Instance {
         };
         // JSON escapes control characters, NUL among them.
         let json = CString::new(serde_json::Value::Object(json).to_string())?;
-        // It is run once, so this is the first.
+        // A source is run only once, so this is the first time.
         let _ = self.finished.set(Finished { report, json });
         match refused() {
             Some(message) => Err(message.into()),
@@ -143,7 +143,7 @@ impl Instance {
     }
 }
 
-/// Says that it runs as long as this lives.
+/// Marks the instance as running while this lives.
 struct Running<'a>(&'a AtomicBool);
 
 impl Running<'_> {
@@ -212,7 +212,7 @@ fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
     Ok(builder)
 }
 
-/// `KIND:NAME`, or the name of a capture.
+/// Opens `KIND:NAME`, or the capture of this name.
 fn open_source(source: &[u8], promiscuous: bool) -> Result<Box<dyn Source>, Error> {
     use std::os::unix::ffi::OsStrExt;
     let kind =

@@ -2,10 +2,12 @@
 //!
 //! # Safety
 //!
-//! This crate is for C; Rust programs use `rxsteer`. What a caller has to keep to stands at each function, and in the header.
-//! No panic leaves a function: it becomes the last error. Pointers are read for as long as it is said, and never kept.
+//! This crate is for C; Rust programs use `rxsteer`. Each function documents what its caller must ensure, and so does the
+//! header. No panic leaves a function: it becomes the last error. Pointers are read only for the documented time, and
+//! never kept.
 //!
-//! `types.rs` is what C programs see, `instance.rs` is what is behind it in safe Rust, and this file is all between.
+//! `types.rs` has the types that C programs see, `instance.rs` the implementation in safe Rust, and this file connects
+//! them.
 
 mod error;
 mod instance;
@@ -19,23 +21,23 @@ use instance::Settings;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a function returns that succeeded.
+/// A function succeeded.
 pub const RXSTEER_OK: c_int = 0;
-/// What a function returns that failed; rxsteer_last_error() says why.
+/// A function failed; rxsteer_last_error() returns the reason.
 pub const RXSTEER_ERROR: c_int = -1;
 
-/// Most packets in a list; the worker's limit.
+/// The most packets in a list; the worker's limit.
 const LONGEST_LIST: usize = 64;
 
-/// Opens a source of packets: the name of a capture (pcap or pcapng, as it is or in gzip or zstd; - is standard input),
-/// capture:NAME, live:INTERFACE, which takes CAP_NET_RAW and is run until it is stopped, or synthetic:SPEC, made-up packets
-/// as by rxsteer replay --synthetic. packet: and xdp: are kept for later versions.
+/// Opens a source of packets. `source` is the name of a capture (pcap or pcapng, uncompressed or in gzip or zstd; - is
+/// standard input), capture:NAME, live:INTERFACE, which requires CAP_NET_RAW and runs until it is stopped, or
+/// synthetic:SPEC, generated packets as in rxsteer replay --synthetic. packet: and xdp: are reserved for later versions.
 ///
-/// Returns NULL if it can't be opened. What is returned has to be given to rxsteer_close.
+/// Returns NULL if the source can't be opened. Pass the result to rxsteer_close when it is no longer needed.
 ///
 /// # Safety
-/// `source` ends in NUL. `options` is NULL or points to a structure of `options->size` bytes, whose strings are NULL or end
-/// in NUL. All of it is read before this returns, and not kept.
+/// `source` ends in NUL. `options` is NULL or points to a structure of `options->size` bytes, whose strings are NULL or
+/// end in NUL. The function reads all of it before it returns, and keeps no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rxsteer_open(
     source: *const c_char,
@@ -50,7 +52,7 @@ pub unsafe extern "C" fn rxsteer_open(
     })
 }
 
-/// How many workers call the handler: one for each CPU that a packet can go to.
+/// The number of workers that call the handler: one for each CPU that a packet can go to.
 ///
 /// # Safety
 /// `rx` is NULL, or is from rxsteer_open and was not closed.
@@ -60,14 +62,14 @@ pub unsafe extern "C" fn rxsteer_workers(rx: *const Instance) -> usize {
     guard(0, || Ok(unsafe { instance(rx) }?.workers()))
 }
 
-/// Receives all packets of the source, and returns when they are processed, or were after rxsteer_stop. `handler` is called
-/// by the workers' threads, with `user` as it is given here. A source can be run once.
+/// Receives all packets of the source. Returns when they are processed, or, after rxsteer_stop, when those received are.
+/// The workers' threads call `handler` with `user`. A source can be run only once.
 ///
-/// Returns RXSTEER_OK or RXSTEER_ERROR. A capture that is cut short is no error: see the report's `issues`.
+/// Returns RXSTEER_OK or RXSTEER_ERROR. A truncated capture is not an error: see the report's `issues`.
 ///
 /// # Safety
-/// `rx` is NULL, or is from rxsteer_open and is not closed before this returns. `handler` is NULL or may be called from any
-/// thread, several at a time, with `user`.
+/// `rx` is NULL, or is from rxsteer_open and is not closed before this returns. `handler` is NULL or may be called with
+/// `user` from any thread, and from several threads at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rxsteer_run(
     rx: *const Instance,
@@ -97,21 +99,22 @@ pub unsafe extern "C" fn rxsteer_run(
     })
 }
 
-/// Ends a run early; what was received is still processed. Any thread may call it at any time, a handler and a handler of
-/// signals among them.
+/// Ends a run early. Packets that were received are still processed. Any thread may call this at any time, and so may a
+/// handler or a signal handler.
 ///
 /// # Safety
 /// `rx` is NULL, or is from rxsteer_open and is not closed before this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rxsteer_stop(rx: *const Instance) {
-    // No guard: it can't panic, and a handler of signals must not touch memory of the thread.
+    // No guard: it can't panic, and a signal handler must not access thread-local memory.
     // SAFETY: the caller's promise.
     if let Some(instance) = unsafe { rx.as_ref() } {
         instance.stop();
     }
 }
 
-/// Writes what the run did to `report`, as far as `report->size` goes. Returns RXSTEER_ERROR before rxsteer_run has returned.
+/// Writes the results of the run to `report`, up to `report->size` bytes. Returns RXSTEER_ERROR before rxsteer_run has
+/// returned.
 ///
 /// # Safety
 /// `rx` is NULL, or is from rxsteer_open and was not closed. `report` is NULL or points to `report->size` bytes.
@@ -137,8 +140,8 @@ pub unsafe extern "C" fn rxsteer_get_report(rx: *const Instance, report: *mut Re
     })
 }
 
-/// What the run did, as a JSON object with the names that rxsteer replay --json has. The string belongs to `rx`. Returns NULL
-/// before rxsteer_run has returned.
+/// Returns the results of the run as a JSON object with the names of rxsteer replay --json. The string belongs to `rx`.
+/// Returns NULL before rxsteer_run has returned.
 ///
 /// # Safety
 /// `rx` is NULL, or is from rxsteer_open and was not closed.
@@ -148,11 +151,11 @@ pub unsafe extern "C" fn rxsteer_report_json(rx: *const Instance) -> *const c_ch
     guard(std::ptr::null(), || Ok(unsafe { instance(rx) }?.json()?.as_ptr()))
 }
 
-/// Gives back all that rxsteer_open took. NULL is ignored. Returns RXSTEER_ERROR, and gives back nothing, while rxsteer_run
-/// runs: stop it and wait until it returns.
+/// Frees everything that rxsteer_open allocated. NULL is ignored. While rxsteer_run runs, it frees nothing and returns
+/// RXSTEER_ERROR: stop the run and wait until it returns.
 ///
 /// # Safety
-/// `rx` is NULL, or is from rxsteer_open and was not closed. Nothing may use it, or what it owned, from now on.
+/// `rx` is NULL, or is from rxsteer_open and was not closed. Neither it nor its memory may be used from now on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rxsteer_close(rx: *mut Instance) -> c_int {
     guard(RXSTEER_ERROR, || {
@@ -169,14 +172,14 @@ pub unsafe extern "C" fn rxsteer_close(rx: *mut Instance) -> c_int {
     })
 }
 
-/// Why the last function that failed in this thread did so: a sentence without an end of line, or an empty string. It stays
-/// until a function fails in this thread.
+/// Why the last function that failed in this thread failed: a sentence without an end of line, or an empty string. The
+/// string is valid until a function fails in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn rxsteer_last_error() -> *const c_char {
     error::last()
 }
 
-/// The version of this library, such as 0.2.0; RXSTEER_VERSION is that of the header.
+/// The version of this library, such as 0.2.0; RXSTEER_VERSION is the version of the header.
 #[unsafe(no_mangle)]
 pub extern "C" fn rxsteer_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
@@ -188,14 +191,14 @@ struct CHandler {
     function: unsafe extern "C" fn(*mut c_void, *const List) -> Verdict,
     user: *mut c_void,
     worker: u32,
-    /// Of the list at hand; otherwise empty.
+    /// The packets of the present list; otherwise empty.
     packets: Vec<Packet>,
-    /// A verdict that is not known.
+    /// An unknown verdict, if the function returned one.
     refused: Arc<Mutex<Option<Verdict>>>,
 }
 
-// SAFETY: who calls rxsteer_run promises that the function may be called with `user` from any thread. `packets` is empty
-// when a handler goes from one thread to another.
+// SAFETY: the caller of rxsteer_run promises that the function may be called with `user` from any thread. `packets` is
+// empty when a handler goes from one thread to another.
 unsafe impl Send for CHandler {}
 
 impl rxsteer::Handler for CHandler {
@@ -232,7 +235,7 @@ impl CHandler {
             cpu: u32::from(cpu.get()),
             worker: self.worker,
         };
-        // SAFETY: the promise of who called rxsteer_run; the list and its packets live until this returns.
+        // SAFETY: the promise of the caller of rxsteer_run; the list and its packets live until this returns.
         let verdict = unsafe { (self.function)(self.user, &raw const seen) };
         if verdict != RXSTEER_CONSUMED {
             self.refuse(verdict);
@@ -243,12 +246,12 @@ impl CHandler {
     #[cold]
     fn refuse(&self, verdict: Verdict) {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(verdict);
-        // Without the panic hook, which would print.
+        // Without the panic hook, which would print a message.
         std::panic::resume_unwind(Box::new(format!("it returned the unknown verdict {verdict}")));
     }
 }
 
-/// What `rx` points to.
+/// The instance that `rx` points to.
 ///
 /// # Safety
 /// It is NULL, or is from rxsteer_open and is not closed while the reference lives.
@@ -257,7 +260,7 @@ unsafe fn instance<'a>(rx: *const Instance) -> Result<&'a Instance, Error> {
     unsafe { rx.as_ref() }.ok_or_else(|| "rx is NULL; open a source with rxsteer_open first".into())
 }
 
-/// A string of C; `None` for NULL.
+/// Reads a C string; `None` for NULL.
 ///
 /// # Safety
 /// It is NULL or ends in NUL, and is not written while the reference lives.
@@ -266,10 +269,10 @@ unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// The options, as far as the caller knows them. What this library does not know has to be zero.
+/// Reads the options, as far as the caller's structure goes. Fields that this library does not know must be zero.
 ///
 /// # Safety
-/// They are NULL, or of as many bytes as they say, and their strings are NULL or end in NUL.
+/// They are NULL, or have the size that they contain, and their strings are NULL or end in NUL.
 unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
     if options.is_null() {
         return Ok(Settings::default());
@@ -306,10 +309,10 @@ unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
     })
 }
 
-/// No version's structures are larger; a size that was not set likely is.
+/// No version's structures are larger. A larger size was probably not initialised.
 const LARGEST: usize = 4096;
 
-/// Whether a structure's size can be one: never one that ends within a pointer.
+/// Checks that a structure's size is valid: it never ends within a pointer.
 fn check_size(name: &str, size: usize) -> Result<(), Error> {
     if (size_of::<usize>()..=LARGEST).contains(&size) && size.is_multiple_of(size_of::<usize>()) {
         return Ok(());

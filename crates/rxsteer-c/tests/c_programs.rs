@@ -1,5 +1,5 @@
-//! C programs with librxsteer as it is installed: shared and static, by gcc and clang, under the address sanitizer and
-//! valgrind. What a machine lacks is said.
+//! C programs with librxsteer as it is installed: shared and static, compiled by gcc and clang, under the address
+//! sanitizer and valgrind. The test reports what this machine lacks.
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 use std::fs;
@@ -18,7 +18,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Not eprintln!: the test runner swallows that.
+/// Not eprintln!: the test runner hides its output.
 fn skipped(test: &str, reason: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED c_programs::{test}: {reason}");
 }
@@ -102,7 +102,7 @@ impl Installed {
     }
 }
 
-/// Whether `test` can be done; says so if not.
+/// Whether `test` can run; reports it if not.
 fn ready(test: &str, programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs.iter().copied().filter(|program| !has(program)).collect();
     if !missing.is_empty() {
@@ -111,7 +111,7 @@ fn ready(test: &str, programs: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// The compilers that there are; says which are missing.
+/// The available compilers; reports which are missing.
 fn compilers(test: &str) -> Vec<&'static str> {
     if !ready(test, &["pkg-config"]) {
         return Vec::new();

@@ -1,10 +1,11 @@
-//! The header says what the library is.
+//! The checked-in header matches the library.
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::Path;
 
-/// What cbindgen can't make: the version, and how a packet of a list is found whatever its size is in the library.
+/// The parts that cbindgen can't generate: the version, and access to a packet of a list, whose size the library
+/// determines.
 fn after_includes() -> String {
     format!("\n#define RXSTEER_VERSION \"{}\"", env!("CARGO_PKG_VERSION"))
 }

@@ -1,5 +1,5 @@
 //! Admission to sparse slots: a flow gets no slot before its N-th packet within a second (`sparse:after=N`). So a scan,
-//! whose flows are one packet each, takes no slot, and keeps no other flow from one.
+//! whose flows have one packet each, gets no slots and leaves them to other flows.
 //!
 //! ```text
 //!   flow without a slot ──► a set by hash  │ flow, packets, began │ flow, packets, began │   two ways, one set of
@@ -7,21 +7,21 @@
 //!                                            packets ≥ N: asks for a slot, as without `after`
 //! ```
 //!
-//! The second begins with the first packet that is counted, and counting starts again when it is over. So a flow that
-//! sends N packets in every second is admitted within two. A flow that was admitted and got no slot, because all are
-//! taken, marks hashing as active, as without `after`; one that is not admitted does not.
+//! The second begins with the first counted packet, and counting starts again after it. So a flow that sends N packets in
+//! every second is admitted within two seconds. An admitted flow that gets no slot, because all are taken, marks hashing
+//! as active, as without `after`. A flow that is not admitted does not.
 //!
 //! Invariants:
-//! - **No flow is admitted too early**: a way holds the whole identity of its flow (device and hash), so no packet of
-//!   another flow is counted. Collisions err in the other direction: a flow that finds both ways of its set taken
-//!   replaces the flow with fewer packets in its second (of equal ones, the one that began earlier), and that flow
-//!   counts from the beginning again. So a flow with two packets is not replaced by flows of one packet while the other
-//!   way has such a flow.
+//! - **No flow is admitted too early.** A way holds the whole identity of its flow (device and hash), so no packet of
+//!   another flow is counted. Collisions err in the other direction. A flow that finds both ways of its set taken
+//!   replaces the flow with fewer packets in its second (of equal ones, the flow that began earlier), and the replaced
+//!   flow counts from the beginning again. So flows of one packet do not replace a flow with two packets while the other
+//!   way has a flow of one packet.
 //! - Memory is constant: [`SETS`] sets for each producer, 32 KiB, and none under policies without `after`.
 //! - Only its producer writes a row. A flow that arrives at several producers is counted by each of them.
 //!
-//! The replacement is that of a set-associative cache that evicts the least frequently used line; the identity in
-//! each way makes counts exact, unlike those of a count-min sketch, which err in the direction of early admission.
+//! The replacement is that of a set-associative cache that evicts the least frequently used line. The identity in each
+//! way makes the counts exact. The counts of a count-min sketch would err towards early admission.
 
 use crate::asking::{Asking, flow_of, mixed};
 use crate::last_seen::LastSeen;
@@ -64,8 +64,7 @@ pub fn flow_in(word: u64) -> u64 {
 pub struct Slots {
     /// The slots of each CPU: 1 to [`MAX_LOOPS`].
     pub loops: u8,
-    /// The packet of a flow, counted within a second, from which on the flow may get a slot: at least 1, which is
-    /// the first one.
+    /// From which packet of a flow, counted within a second, the flow may get a slot: at least 1, the first packet.
     pub after: u8,
 }
 
@@ -76,13 +75,13 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Slots for every flow from its first packet on.
+    /// The setting that admits every flow from its first packet.
     #[must_use]
     pub const fn of(loops: u8) -> Slots {
         Slots { loops, after: 1 }
     }
 
-    /// Reads one setting, `name=value`. `None` when the name is not one of this rule's.
+    /// Parses one setting, `name=value`. `None` if this policy has no setting of this name.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), &'static str>> {
         let (setting, most, why) = match name {
             "loops" => (&mut self.loops, MAX_LOOPS, "loops is 1 to 5"),
@@ -94,7 +93,7 @@ impl Slots {
     }
 }
 
-/// Writes the settings that differ from the defaults, each behind a comma: `,after=8,loops=2`.
+/// Writes the settings that differ from the defaults, each after a comma: `,after=8,loops=2`.
 impl fmt::Display for Slots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Slots::default();
@@ -108,7 +107,7 @@ impl fmt::Display for Slots {
     }
 }
 
-/// What is known of a flow that has no slot.
+/// The counts of a flow that has no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its packets within its second, the last one counted; at most 255.
@@ -127,7 +126,7 @@ struct Way {
 }
 
 impl Way {
-    /// The flow, and its packets within the second up to `now_ns`.
+    /// Returns the flow, and its number of packets within the second up to `now_ns`.
     #[inline(always)]
     fn read(&self, now_ns: u64) -> (u64, u8) {
         // ORDER: Relaxed, here and below: one thread writes a way. A reader for display may see it half written.
@@ -150,7 +149,7 @@ pub(crate) struct Candidates {
     sets: Box<[[Way; 2]]>,
 }
 
-/// Only the same candidates are equal ones.
+/// Candidates are equal only to themselves.
 impl PartialEq for Candidates {
     fn eq(&self, other: &Candidates) -> bool {
         core::ptr::eq(self, other)
@@ -160,7 +159,7 @@ impl PartialEq for Candidates {
 impl Eq for Candidates {}
 
 impl Candidates {
-    /// What one producer takes, in bytes.
+    /// The memory of one producer, in bytes.
     pub(crate) const MEMORY: u64 = (SETS * size_of::<[Way; 2]>()) as u64;
 
     pub(crate) fn new(producers: u16) -> Candidates {
@@ -199,7 +198,7 @@ impl Candidates {
         packets
     }
 
-    /// Takes back the count of a packet that has to wait, since it will be decided on again.
+    /// Removes a packet from the count. The packet must wait, and will be decided on again.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_back(&self, asking: &Asking) {
@@ -212,7 +211,7 @@ impl Candidates {
         }
     }
 
-    /// What is known of the flow at its time. Changes nothing.
+    /// Returns the counts of the flow at the packet's time, without changing them.
     pub(crate) fn look(&self, asking: &Asking) -> Option<Candidate> {
         let ways = self.set(asking).iter();
         let mut known = ways.map(|way| (way.read(asking.now_ns), way.began.raw()));
@@ -220,7 +219,7 @@ impl Candidates {
         Some(Candidate { packets, began_ns: began.checked_sub(1)? }).filter(|of| of.packets != 0)
     }
 
-    /// Sets what is known of the flow, as in another table.
+    /// Sets the counts of the flow to those in another table.
     pub(crate) fn restore(&self, asking: &Asking, known: Candidate) {
         let [way, _] = self.set(asking);
         way.began.touch(known.began_ns);

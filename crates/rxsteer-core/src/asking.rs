@@ -24,7 +24,7 @@ pub fn identity(device: u16, hash: FlowHash) -> u64 {
     (u64::from(device) + 1) << 32 | u64::from(hash.get())
 }
 
-/// A flow's hash with its device, so that the two halves of a flow through a router are in different chains.
+/// A flow's hash combined with its device, so that the flow's packets on two devices of a router are in different chains.
 #[inline(always)]
 pub(crate) fn mixed(flow: u64) -> u32 {
     flow as u32 ^ ((flow >> 32) as u32).wrapping_mul(0x9e37_79b1)

@@ -85,6 +85,6 @@ impl Backlogs for Idle {
 pub enum Refusal {
     /// The packet must be dropped.
     Drop(DropReason),
-    /// The packet must wait: this packet and all packets behind it are decided on later.
+    /// The packet must wait. It and all packets after it are decided on later.
     Wait,
 }

@@ -1,4 +1,4 @@
-//! Buckets: an indirection table between the hash and the CPUs, as RSS has one in the NIC. Load decides which CPU a
+//! Buckets: an indirection table between the hash and the CPUs, like the RSS table in a NIC. The load decides which CPU a
 //! bucket belongs to, and buckets move when the load is uneven.
 //!
 //! ```text
@@ -7,21 +7,21 @@
 //!                           count  │ 9 │ 7 │ 0 │ … │ 5021 │  ────► load, and the flow that fills the bucket
 //! ```
 //!
-//! At the start the table gives each hash the CPU that `rps` gives it, except where the number of CPUs does not divide
-//! the number of buckets. A table belongs to one [plan](crate::Plan), and a move makes a new plan. Between moves a flow's
-//! CPU can't change, so that `balance` alone keeps no flow table, and costs what `rps` costs and a count. A move is a
-//! change of rules: its [transition](crate::transition) holds each flow of a bucket that moves until its earlier packets
-//! are completed. Behind `rfs` or `sparse`, the [order guard](crate::order) does that.
+//! At the start the table gives each hash the same CPU as `rps`, except where the number of CPUs does not divide the
+//! number of buckets. A table belongs to one [plan](crate::Plan), and a move makes a new plan. Between moves a flow's CPU
+//! can't change, so `balance` alone keeps no flow table, and costs what `rps` costs plus one count. A move is a change of
+//! rules: its [transition](crate::transition) holds each flow of a moved bucket on its CPU until its earlier packets are
+//! completed. After `rfs` or `sparse`, the [order guard](crate::order) does that.
 //!
-//! Each producer counts the packets of each bucket in a row of its own. It counts targets, as the rules choose them:
-//! the load that is offered, whether or not the packet gets room.
+//! Each producer counts the packets of each bucket in a separate row. It counts targets, as the rules choose them: the
+//! offered load, including packets that get no room.
 //!
-//! **Large flows.** Of every [`SAMPLE`]-th packet of a bucket, the hash votes: for the flow that the bucket's row
-//! holds, or against it; a flow without votes gives way. This is the majority vote of Boyer and Moore ("MJRTY: a fast
-//! majority vote algorithm", 1981), which is the frequency sketch of Misra and Gries (1982) with one counter. A flow
-//! that has more than half of a bucket's packets therefore stays in the row. Votes are limited to [`MOST_VOTES`], so
-//! that a large flow that ends is forgotten within `MOST_VOTES × SAMPLE` packets. Memory: 12 bytes for each bucket and
-//! producer, whatever the flows.
+//! **Large flows.** Every [`SAMPLE`]-th packet of a bucket votes by its hash, for or against the flow that the bucket's
+//! row holds. A flow without votes is replaced. This is the majority vote of Boyer and Moore ("MJRTY: a fast majority
+//! vote algorithm", 1981), which equals the frequency sketch of Misra and Gries (1982) with one counter. So a flow with
+//! more than half of a bucket's packets stays in the row. Votes are limited to [`MOST_VOTES`], so that a large flow that
+//! ends is forgotten within `MOST_VOTES × SAMPLE` packets. The memory is 12 bytes for each bucket and producer, for any
+//! number of flows.
 //!
 //! Sources of the table: RSS (Documentation/networking/scaling.rst), and "RSS++: load and state-aware receive side
 //! scaling" (Barbette et al., CoNEXT 2019), which moves buckets of the NIC's table. [`crate::rebalance`] has the
@@ -48,7 +48,7 @@ pub const THRESHOLD_PERCENT: [u16; 2] = [1, 100];
 /// One of this many packets of a bucket votes for its flow.
 pub const SAMPLE: u32 = 8;
 
-/// The most votes that a flow has.
+/// The largest number of votes of a flow.
 pub const MOST_VOTES: u32 = 32;
 
 /// With this many votes a flow counts as the bucket's large flow.
@@ -59,11 +59,11 @@ pub const LARGE_VOTES: u32 = 16;
 pub struct Balance {
     /// The number of buckets: a power of two between the [limits](BUCKETS).
     pub buckets: u16,
-    /// How often buckets may move, in milliseconds.
+    /// The interval between moves, in milliseconds.
     pub interval_ms: u16,
-    /// How far a CPU's load may lie above its share before buckets leave it, in percent of the share.
+    /// How far a CPU's load may be above its share before buckets leave the CPU, in percent of the share.
     pub threshold_percent: u16,
-    /// The most buckets that move in an interval.
+    /// The largest number of buckets that move in an interval.
     pub moves: u16,
 }
 
@@ -74,14 +74,14 @@ impl Default for Balance {
 }
 
 impl Balance {
-    /// The settings of a policy that names none.
+    /// The default settings.
     pub const DEFAULT: Balance =
         Balance { buckets: 1024, interval_ms: 100, threshold_percent: 5, moves: 64 };
 
     /// The names of the settings, in the order in which they are written.
     const SETTINGS: [&'static str; 4] = ["buckets", "interval", "threshold", "moves"];
 
-    /// Reads one setting, `name=value`. `None` when the name is not one of this rule's.
+    /// Parses one setting, `name=value`. `None` if this policy has no setting of this name.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), &'static str>> {
         let in_range = |value: &str, [least, most]: [u16; 2]| {
             value.parse::<u16>().ok().filter(|number| (least..=most).contains(number))
@@ -126,21 +126,21 @@ impl Balance {
             && in_range(self.moves, [1, BUCKETS[1]])
     }
 
-    /// The table at the start, over the CPUs `cpus`: in equal parts, in the order of the hash.
+    /// The table at the start: the CPUs `cpus` in equal parts, in the order of the hash.
     ///
     /// # Panics
-    /// When `cpus` is empty.
+    /// If `cpus` is empty.
     #[must_use]
     pub fn first_table(&self, cpus: &[CpuId]) -> Box<[CpuId]> {
         let buckets = usize::from(self.buckets);
         (0..buckets).map(|bucket| cpus[bucket * cpus.len() / buckets]).collect()
     }
 
-    /// The table after a change of CPUs or settings: `old`, where it has as many buckets, with the buckets of CPUs that
-    /// are not in `cpus` spread over those that are, fewest buckets first.
+    /// The table after a change of CPUs or settings. If `old` has as many buckets, it is kept, and the buckets of CPUs
+    /// that are not in `cpus` are spread over those that are, fewest buckets first.
     ///
     /// # Panics
-    /// When `cpus` is empty.
+    /// If `cpus` is empty.
     #[must_use]
     pub fn next_table(&self, old: Option<&[CpuId]>, cpus: &[CpuId]) -> Box<[CpuId]> {
         let Some(old) = old.filter(|old| old.len() == usize::from(self.buckets)) else {
@@ -163,7 +163,7 @@ impl Balance {
     }
 }
 
-/// Writes the settings that differ from the defaults, each behind a comma: `,buckets=256,interval=1s`.
+/// Writes the settings that differ from the defaults, each after a comma: `,buckets=256,interval=1s`.
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Balance::default();
@@ -186,7 +186,7 @@ impl fmt::Display for Balance {
     }
 }
 
-/// What one producer counted in one bucket.
+/// The counts of one producer in one bucket.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Counter {
@@ -196,8 +196,8 @@ struct Counter {
     votes: AtomicU32,
 }
 
-/// The packets of all buckets, in a row for each producer; behind them, by CPU, the packets that another rule sent
-/// there. Only the producer writes its row.
+/// The packets of all buckets, in a row for each producer. After them, by CPU, each row has the packets that another rule
+/// sent there. Only the producer writes its row.
 #[derive(Debug)]
 pub(crate) struct BucketCounts {
     counters: Box<[Counter]>,
@@ -205,7 +205,7 @@ pub(crate) struct BucketCounts {
     row: usize,
 }
 
-/// Only the same counters are equal ones.
+/// Counters are equal only to themselves.
 impl PartialEq for BucketCounts {
     fn eq(&self, other: &BucketCounts) -> bool {
         core::ptr::eq(self, other)
@@ -223,8 +223,8 @@ pub(crate) struct Buckets {
 }
 
 impl Buckets {
-    /// The buckets of a plan over `cpus`, those of the former plan as far as they can be kept. Without any CPU the table
-    /// stays as it was.
+    /// The buckets of a plan over `cpus`. It keeps the buckets of the former plan as far as possible. If there is no CPU,
+    /// the table does not change.
     pub(crate) fn next(
         balance: &Balance,
         cpus: &[CpuId],
@@ -274,7 +274,7 @@ impl BucketCounts {
         Row(self.counters.get(first..first + self.row).unwrap_or_default())
     }
 
-    /// Adds up what all producers counted.
+    /// Adds up the counts of all producers.
     pub(crate) fn read(&self) -> Counted {
         let mut counted = Counted::new(self.buckets, self.row - self.buckets);
         for row in self.counters.chunks(self.row) {
@@ -297,7 +297,7 @@ impl Row<'_> {
     #[inline(always)]
     pub(crate) fn count(self, bucket: usize, hash: FlowHash) {
         let Some(counter) = self.0.get(bucket) else { return };
-        // ORDER: Relaxed, here and below: one thread writes it, and each number is the whole message.
+        // ORDER: Relaxed, here and below: one thread writes it, and each number carries all of the information.
         let packets = counter.packets.load(Ordering::Relaxed).wrapping_add(1);
         counter.packets.store(packets, Ordering::Relaxed);
         if packets.is_multiple_of(SAMPLE) {
@@ -323,10 +323,10 @@ impl Counter {
 /// Counts by bucket, over all producers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Packets since the start, modulo 2³²: those of each bucket, and behind them, by CPU id, those that another rule
-    /// sent there.
+    /// Packets since the start, modulo 2³²: those of each bucket, and after them, by CPU id, those that another rule sent
+    /// there.
     pub packets: Vec<u32>,
-    /// The bucket's large flow; [`FlowHash::NONE`] without one.
+    /// The bucket's large flow; [`FlowHash::NONE`] if there is none.
     pub large: Vec<FlowHash>,
     votes: Vec<u32>,
 }
@@ -342,8 +342,8 @@ impl Counted {
         }
     }
 
-    /// Adds what a producer counted in `bucket`, or behind the buckets for a CPU: packets, the flow with the most
-    /// votes, and its votes.
+    /// Adds a producer's counts for `bucket`, or for a CPU after the buckets: packets, the flow with the most votes, and
+    /// its votes.
     pub fn add(&mut self, bucket: usize, packets: u32, flow: u32, votes: u32) {
         self.packets[bucket] = self.packets[bucket].wrapping_add(packets);
         if bucket < self.votes.len() && votes > self.votes[bucket] {

@@ -1,12 +1,12 @@
-//! The state of moves from one interval to the next: what was counted, smoothed, and what it says about the cost of
-//! packets on each CPU. [`crate::rebalance`] decides by it.
+//! The state of moves from one interval to the next: the smoothed counts, and from them the cost of packets on each CPU.
+//! [`crate::rebalance`] uses it to decide.
 //!
-//! *Smoothing*: an interval counts a quarter, and what came before three quarters, so that chance averages out. A count
-//! that differs by more than chance, and a cost that differs by a quarter, count alone, at once. Then what chance
-//! explains of the differences of buckets is taken out.
+//! *Smoothing*: the last interval has a weight of one quarter, and the earlier ones of three quarters, so that random
+//! differences average out. If a count differs by more than chance explains, or a cost by a quarter, the new value
+//! replaces the old one at once. Then the part of the differences between buckets that chance explains is removed.
 //!
-//! *Held flows*: a bucket that moved may still load its former CPU, since the order guard holds the flows that always have
-//! packets under way there. Packets that are missing on a bucket's CPU show it.
+//! *Held flows*: a bucket that moved may still load its former CPU, since the order guard holds flows there that always
+//! have packets in flight. These packets are missing on the bucket's new CPU.
 
 use crate::balance::{Balance, Counted};
 use crate::cpu::CpuId;
@@ -25,12 +25,12 @@ pub struct CpuLoad {
     pub ours_ns: u64,
     /// The packets that it completed in that time.
     pub packets: u64,
-    /// The time that it spent on anything else: interrupts, receiving, applications.
+    /// The time that it spent on other work: interrupts, receiving, applications.
     pub other_ns: u64,
 }
 
 impl CpuLoad {
-    /// A CPU whose time is not measured: all packets cost the same everywhere.
+    /// A CPU whose time is not measured: all packets have the same cost on every CPU.
     #[must_use]
     pub fn unmeasured(cpu: CpuId) -> CpuLoad {
         CpuLoad { cpu, ours_ns: 0, packets: 0, other_ns: 0 }
@@ -50,11 +50,11 @@ pub struct Move {
     pub from_percent: u32,
     /// The load of `to` before the move, in percent of its fair share.
     pub to_percent: u32,
-    /// The flow that has more than half of the bucket's packets; [`FlowHash::NONE`] without one.
+    /// The flow that has more than half of the bucket's packets; [`FlowHash::NONE`] if there is none.
     pub large: FlowHash,
 }
 
-/// Why: `CPU 2 had 143 % of its share, CPU 0 61 %`.
+/// Writes the reason: `CPU 2 had 143 % of its share, CPU 0 61 %`.
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Move { from, to, from_percent, to_percent, .. } = self;
@@ -62,10 +62,10 @@ impl fmt::Display for Move {
     }
 }
 
-/// Fewer completed packets than this in an interval do not show what a packet costs on a CPU.
+/// With fewer completed packets than this in an interval, the cost of a packet on a CPU is unknown.
 const ENOUGH_PACKETS: f64 = 32.0;
 
-/// Where time is measured, a CPU that is busy for less than this share of the interval is left alone.
+/// If time is measured, a CPU that is busy for less than this share of the interval keeps its buckets.
 const LEAST_BUSY: f64 = 0.05;
 
 /// Decides at each interval which buckets move.
@@ -75,13 +75,13 @@ pub struct Balancer {
     buckets: usize,
     /// The counts at the last interval.
     counted: Vec<u32>,
-    /// By bucket, and then by CPU id for packets of other rules, packets in an interval: a quarter of it the last one,
-    /// the rest those before; the last one alone where it differs by more than chance.
+    /// By bucket, and then by CPU id for packets of other rules: the smoothed packets per interval. The last interval has
+    /// a weight of one quarter; if it differs by more than chance, it alone counts.
     packets: Vec<f64>,
-    /// By CPU id, its time for packets, their number, and its other time, in the same way; the last ones alone where the
-    /// cost of a packet differs by more than [`NEW_COST`].
+    /// By CPU id: its time for packets, their number, and its other time, smoothed in the same way. If the cost of a
+    /// packet differs by more than [`NEW_COST`], the last interval alone counts.
     times: Vec<[f64; 3]>,
-    /// Buckets that moved, and whose packets may not have followed yet.
+    /// Buckets that moved, and whose packets may not all have followed yet.
     moved: Vec<Moved>,
     is_first: bool,
 }
@@ -92,24 +92,24 @@ struct Moved {
     bucket: usize,
     /// The CPU where its packets were.
     from: CpuId,
-    /// The share of its packets that still goes there.
+    /// The share of its packets that still goes to that CPU.
     held: f64,
 }
 
 /// A CPU that is busy for a larger share of the interval may complete less than it gets.
 const FULL: f64 = 0.95;
 
-/// A bucket that moved counts as having followed when a smaller share of its packets than this is missing.
+/// A bucket has followed its move when less than this share of its packets is missing.
 const LEAST_HELD: f64 = 0.1;
 
-/// The weight of the last interval among all.
+/// The weight of the last interval.
 const WEIGHT: f64 = 0.25;
 
 /// A cost that differs from the former one by more than this share is a new one.
 const NEW_COST: f64 = 0.25;
 
 impl Balancer {
-    /// A balancer that has seen nothing. `counted` is what is counted so far.
+    /// A balancer without history. `counted` holds the present counts.
     #[must_use]
     pub fn new(balance: &Balance, counted: &Counted) -> Balancer {
         Balancer {
@@ -127,8 +127,8 @@ impl Balancer {
         }
     }
 
-    /// Ends an interval of `elapsed_ns`, and says which buckets move. `table` has the CPU of each bucket, `cpus` the
-    /// CPUs that may have buckets. A bucket of another CPU does not move: it belongs to a change under way.
+    /// Ends an interval of `elapsed_ns`, and returns the buckets that move. `table` has the CPU of each bucket. `cpus`
+    /// are the CPUs that may have buckets. A bucket of another CPU does not move: it belongs to a change in progress.
     pub fn interval(
         &mut self,
         table: &[CpuId],
@@ -199,11 +199,12 @@ impl Balancer {
             .collect()
     }
 
-    /// By CPU, the packets that came there although their buckets belong to others: the order guard holds their flows.
+    /// By CPU, the packets that arrived there although their buckets belong to other CPUs, because the order guard holds
+    /// their flows.
     ///
-    /// They are missing on the CPUs of buckets that moved. A bucket's former CPU is where they are, unless that CPU is idle
-    /// now and then: there the guard holds nothing for long. Where time is not measured, completed packets are not known
-    /// either, and nothing counts as held.
+    /// They are missing on the new CPUs of the moved buckets. They are on the former CPU of their bucket, unless that CPU
+    /// is idle from time to time: there the guard holds no flow for long. If time is not measured, the completed packets
+    /// are unknown, and none counts as held.
     fn held(
         &mut self,
         table: &[CpuId],
@@ -226,7 +227,7 @@ impl Balancer {
             let counts = counted.packets.get(at).zip(self.counted.get(at));
             counts.map_or(0.0, |(now, before)| f64::from(now.wrapping_sub(*before)))
         };
-        // By CPU, how many more packets its buckets got than it completed.
+        // By CPU: how many more packets its buckets got than it completed.
         let of_buckets = |load: &CpuLoad| {
             let here = (0..table.len()).filter(|bucket| table[*bucket] == load.cpu);
             here.map(sent).sum::<f64>() + sent(self.buckets + load.cpu.index())
@@ -236,7 +237,7 @@ impl Balancer {
         for (load, missing) in cpus.iter().zip(&missing) {
             let mut moved: Vec<&mut Moved> =
                 self.moved.iter_mut().filter(|moved| table[moved.bucket] == load.cpu).collect();
-            // On a full CPU packets are missing because they are queued there.
+            // On a full CPU packets are missing because they wait in its queue.
             if !is_full(load) {
                 let is_chance = missing * missing <= 16.0 * (missing + load.packets as f64);
                 let all: f64 = moved.iter().map(|moved| sent(moved.bucket)).sum();
@@ -260,7 +261,7 @@ impl Balancer {
         held
     }
 
-    /// What a packet costs on each CPU, and what each CPU does besides.
+    /// The cost of a packet and the other work on each CPU.
     fn costs(&mut self, cpus: &[CpuLoad], weight: f64) -> Vec<CpuCost> {
         for load in cpus {
             if self.times.len() <= load.cpu.index() {
@@ -268,7 +269,7 @@ impl Balancer {
             }
             let now = [load.ours_ns as f64, load.packets as f64, load.other_ns as f64];
             let times = &mut self.times[load.cpu.index()];
-            // A cost is time by packets, so this compares costs.
+            // A cost is time divided by packets, so this compares costs.
             let (cost_now, cost_before) = (now[0] * times[1], times[0] * now[1]);
             let is_new = now[1] >= ENOUGH_PACKETS
                 && (cost_now - cost_before).abs() > NEW_COST * cost_now.min(cost_before);
@@ -292,13 +293,12 @@ impl Balancer {
     }
 }
 
-/// The counts of buckets without as much of their differences as chance explains.
+/// Removes from the counts of buckets the part of their differences that chance explains.
 ///
-/// The buckets with the largest counts are chosen to move, and counts that are large by chance are among them: without
-/// this, buckets that move have less load than they seem to. Each count moves towards the mean of those that are like
-/// most, by the share of their variance that counts have by chance (James and Stein, "Estimation with quadratic loss",
-/// 1961, as an empirical Bayes estimate). Counts that are far from the median
-/// stay as they are: large flows. So do empty buckets.
+/// The buckets with the largest counts are chosen to move, and some of these counts are large by chance. Without this
+/// correction, the moved buckets have less load than expected. Each count moves towards the mean of the typical counts,
+/// by the share of their variance that is due to chance (James and Stein, "Estimation with quadratic loss", 1961, as an
+/// empirical Bayes estimate). Counts far from the median, those of large flows, do not change; neither do empty buckets.
 fn shrunk(counts: &[f64], chance: f64) -> Vec<f64> {
     let mut sorted: Vec<f64> = counts.iter().copied().filter(|count| *count > 0.0).collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A policy, compiled: how it chooses a packet's CPU. Rules with a policy of their own have one each.
+//! A compiled policy, which chooses a packet's CPU. There is also one for each different policy that rules name.
 
 use crate::admission::{Candidates, Slots};
 use crate::asking::Asking;
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 /// A policy, compiled.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Chooser {
-    /// Whether desired CPUs come before the other rule.
+    /// Whether desired CPUs take precedence over the other rule.
     pub(crate) rfs: bool,
     pub(crate) rule: Rule,
 }
@@ -30,14 +30,14 @@ pub(crate) enum Rule {
     Sparse(Maps, InSlots),
 }
 
-/// The settings of sparse slots, and where flows without a slot are counted, if they are.
+/// The settings of sparse slots, and the counts of flows without a slot, if they are counted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InSlots {
     pub(crate) slots: Slots,
     candidates: Option<Arc<Candidates>>,
 }
 
-/// What policies are compiled from.
+/// The input for compiling policies.
 pub(crate) struct Tables<'a> {
     pub(crate) config: &'a SteerConfig,
     pub(crate) is_usable: &'a dyn Fn(CpuId) -> bool,
@@ -48,7 +48,7 @@ pub(crate) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// The CPU maps, or the table of buckets in their place.
+    /// The CPU maps, or the table of buckets that replaces them.
     fn maps(&self) -> Maps {
         match self.buckets {
             Some(buckets) => Maps::of_buckets(self.config, self.is_usable, self.local, buckets),
@@ -81,7 +81,7 @@ impl Chooser {
         Chooser { rfs: policy.is_rfs(), rule }
     }
 
-    /// Whether it can change a flow's CPU although the settings stay.
+    /// Whether it can change a flow's CPU while the settings stay the same.
     pub(crate) fn moves_flows(&self) -> bool {
         self.rfs || self.goes_by_time()
     }
@@ -94,13 +94,13 @@ impl Chooser {
 }
 
 impl InSlots {
-    /// Where flows are counted, and the packet that is admitted; `None` when all are.
+    /// The counts of flows without a slot, and the packet that is admitted; `None` if all flows are admitted.
     #[inline(always)]
     pub(crate) fn admission(&self) -> Option<(&Candidates, u8)> {
         self.candidates.as_deref().map(|candidates| (candidates, self.slots.after))
     }
 
-    /// Why a flow without a slot would not be admitted. Changes nothing.
+    /// Why a flow without a slot would not be admitted. It changes nothing.
     pub(crate) fn refused(&self, asking: &Asking) -> Option<NoSlot> {
         let (candidates, after) = self.admission()?;
         let before = candidates.look(asking).map_or(0, |known| known.packets);

@@ -17,26 +17,26 @@ use core::fmt;
 /// All settings of the policy, at the start and at each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SteerConfig {
-    /// The rule that picks the CPU.
+    /// The policy that picks the CPU.
     pub policy: Policy,
-    /// Rules before the policy, in order: at most [`MAX_RULES`].
+    /// Rules that are applied before the policy, in order: at most [`MAX_RULES`].
     pub packet_rules: Vec<PacketRule>,
     /// Whether rules match the packets inside tunnels. Rules that no other packet can match are refused without it.
     pub inner: bool,
-    /// The CPU map of every RX queue without a map of its own.
+    /// The CPU map of every RX queue without a separate map.
     pub cpus: CpuSet,
-    /// CPU maps of single RX queues, for policies that use maps. Here queues are known by number alone, over all
+    /// CPU maps of single RX queues, for policies that use maps. Here queues are identified only by number, over all
     /// devices: a name with an interface is refused.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
-    /// What places a flow that no other rule places, for policies that remember flows.
+    /// How a flow is placed if no other rule places it, for policies that remember flows.
     pub fallback: Fallback,
     /// CPUs that `rfs` may send a flow to because its application runs there. `None`: every possible CPU.
     pub rfs_cpus: Option<CpuSet>,
     /// For each RX queue, the CPU that receives it. This *default CPU* gets the packets without a flow. The length
     /// is the number of RX queues.
     pub receiving_cpus: Vec<CpuId>,
-    /// For each RX queue, its device, for `sparse`: a flow that arrives through two devices holds two slots.
-    /// Queues beyond the end belong to device 0.
+    /// For each RX queue, its device, for `sparse`: a flow that arrives through two devices holds two slots. Queues
+    /// beyond the end belong to device 0.
     pub devices: Vec<u16>,
     /// The name of each device, for rules with `interface`; a rule may name no other one.
     pub device_names: Vec<InterfaceName>,
@@ -73,15 +73,15 @@ pub enum ConfigError {
     MapsNeedRps,
     /// One queue has two maps.
     MappedTwice(QueueName),
-    /// A setting names an interface, but queues are known by number alone; holds the setting and the name.
+    /// A setting names an interface, but queues are identified only by number; holds the setting and the name.
     NoInterfaces(&'static str, QueueName),
     /// A size is out of range; holds the setting, the size and the largest size.
     Size(&'static str, u64, u64),
     /// There are more than [`MAX_RULES`] rules before the policy; holds the number.
     Rules(usize),
-    /// A rule names an interface that is not among those that packets come through; holds it and those.
+    /// A rule names an interface that no RX queue belongs to; holds it and the known interfaces.
     NoSuchInterface(InterfaceName, Vec<InterfaceName>),
-    /// No packet can match this rule by its outer headers, and the inner ones don't count.
+    /// No packet can match this rule by its outer headers, and inner headers are not matched.
     NeedsInner(PacketRule),
     /// `after` of sparse slots is out of range.
     After(u8),
@@ -162,7 +162,7 @@ impl fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl PacketRule {
-    /// Refuses rules that no packet can match by its outer headers, unless the `inner` ones count.
+    /// Refuses rules that no packet can match by its outer headers, unless rules match `inner` headers.
     ///
     /// # Errors
     /// [`ConfigError::NeedsInner`] with the first such rule.
@@ -199,7 +199,7 @@ impl SteerConfig {
         }
     }
 
-    /// Checks whether a policy can be made of this configuration.
+    /// Checks whether a policy can be made from this configuration.
     ///
     /// # Errors
     /// [`ConfigError`] when settings contradict each other or are out of range.
@@ -281,8 +281,8 @@ impl SteerConfig {
         self.flow_cnt.unwrap_or_else(|| (DEFAULT_SOCK_FLOW_ENTRIES / queues).max(1024))
     }
 
-    /// Memory that the tables of `producers` producers take together, in bytes: the sock flow table, where the
-    /// policy remembers flows the flow tables of all RX queues, and what each producer counts.
+    /// The memory of the tables of `producers` producers together, in bytes: the sock flow table, the flow tables of all
+    /// RX queues if the policy remembers flows, and each producer's counts.
     #[must_use]
     pub fn table_memory(&self, producers: u16) -> u64 {
         let queues = self.receiving_cpus.len() as u64;
@@ -308,7 +308,8 @@ impl SteerConfig {
         Mechanisms::of(&self.policy, &self.packet_rules)
     }
 
-    /// Whether the CPUs of flows are remembered: by the policy, or since packets of a flow may match different rules.
+    /// Whether the CPUs of flows are remembered: if the policy needs it, or if packets of a flow may match different
+    /// rules.
     #[must_use]
     pub fn remembers_flows(&self) -> bool {
         self.policy.remembers_flows() || !self.packet_rules.is_empty()
@@ -327,7 +328,7 @@ impl SteerConfig {
         QueueName::most_specific(&self.rps_maps, None, queue).unwrap_or(&self.cpus)
     }
 
-    /// The CPUs that the policy itself spreads flows over: those of the general map and of the queues' own maps.
+    /// The CPUs that the policy itself spreads flows over: those of the general map and of the maps of single queues.
     pub(crate) fn mapped_cpus(&self) -> impl Iterator<Item = CpuId> + Clone + '_ {
         self.cpus.iter().chain(self.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter()))
     }

@@ -144,7 +144,8 @@ impl CpuSet {
         self.0[self.0.len() - 1]
     }
 
-    /// The set as the option `--cpus` takes it: a lone number would be a count there, so CPU 4 alone is `4-4`.
+    /// The set in the form that the option `--cpus` accepts. A single number would be a count there, so CPU 4 alone is
+    /// `4-4`.
     #[must_use]
     pub fn as_option(&self) -> String {
         if self.len() == 1 { format!("{0}-{0}", self.lowest()) } else { self.to_string() }

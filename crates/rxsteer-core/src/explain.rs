@@ -32,7 +32,7 @@ pub struct Explanation {
     pub reason: Reason,
     /// The CPU that the rules choose, before the order guard.
     pub target: CpuId,
-    /// The packet's slot of the flow table, where a flow table is kept.
+    /// The packet's slot of the flow table, if there is a flow table.
     pub flow: Option<FlowSlot>,
     /// The CPU that the packet goes to.
     pub cpu: CpuId,
@@ -41,7 +41,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The policy of its own that the matching rule has, and the index of the rule, from 0.
+    /// The policy of the matching rule, if the rule names one, and the index of the rule, from 0.
     #[must_use]
     pub fn own_policy(&self) -> Option<(usize, RulePolicy)> {
         let (index, rule) = self.rule.as_ref()?;
@@ -104,7 +104,7 @@ pub enum Reason {
         /// Why the flow has no sparse slot, under rules that give slots.
         no_slot: Option<NoSlot>,
     },
-    /// The hash picked a bucket, and load decided where the bucket is ([`crate::balance`]).
+    /// The hash picked a bucket, and the load decided which CPU has the bucket ([`crate::balance`]).
     Bucket {
         /// The number of the bucket, from 0.
         index: usize,

@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What was not seen for longer than this is no longer active: a sparse slot is free, hashing has ended.
+/// After this time without being seen, something is no longer active: a sparse slot is free, and hashing has ended.
 pub const INACTIVE_AFTER_NS: u64 = 1_000_000_000;
 
 /// The time when something was last seen, plus one; 0 is never.

@@ -1,4 +1,4 @@
-//! The CPU maps of the RX queues, or the table of buckets in their place.
+//! The CPU maps of the RX queues, or the table of buckets that replaces them.
 
 use crate::backlogs::Arrival;
 use crate::balance::{BucketCounts, Buckets};
@@ -18,7 +18,7 @@ pub(crate) struct Maps {
     pub(crate) maps: Box<[Map]>,
     /// The index in `maps` for each RX queue.
     pub(crate) of_queue: Box<[u16]>,
-    /// Where maps are tables of buckets: the counters of the buckets.
+    /// If the map is a table of buckets: the counters of the buckets.
     pub(crate) counts: Option<Arc<BucketCounts>>,
 }
 
@@ -46,8 +46,8 @@ impl Maps {
             rps: RpsMap::with_substitute(cpus, usable, substitute),
             walk: Walk::new(cpus.iter().filter(|cpu| usable(*cpu))),
         };
-        // Queues received on different CPUs have different substitutes. Where no CPU needs a substitute, the
-        // receiving CPU does not matter.
+        // Queues received on different CPUs have different substitutes. If no CPU needs a substitute, the receiving CPU
+        // does not matter.
         let key = |queue: u16| {
             let own = config.map_of(queue);
             (own, (!own.iter().all(usable)).then(|| local[usize::from(queue)]))
@@ -67,8 +67,8 @@ impl Maps {
         Maps { maps: maps.into(), of_queue: of_queue.into(), counts: None }
     }
 
-    /// One table of buckets for all queues. Where no CPU of the map can be used, every bucket of a queue is on the CPU
-    /// that receives it.
+    /// One table of buckets for all queues. If no CPU of the map can be used, every bucket of a queue is on the CPU that
+    /// receives it.
     pub(crate) fn of_buckets(
         config: &SteerConfig,
         is_usable: &dyn Fn(CpuId) -> bool,
@@ -87,8 +87,8 @@ impl Maps {
         Maps { maps, of_queue: (0..local.len() as u16).collect(), counts }
     }
 
-    /// The target that the packet's hash picks from `map`, for `producer`. Counts the packet where the map is a table
-    /// of buckets.
+    /// The target that the packet's hash picks from `map`, for `producer`. If the map is a table of buckets, the packet
+    /// is counted.
     #[inline(always)]
     pub(crate) fn by_hash(&self, packet: &Arrival, map: &Map, producer: u16) -> Target {
         let index = map.rps.index(packet.hash);
@@ -98,7 +98,7 @@ impl Maps {
         Target { cpu: map.rps.entry(index), by: TargetRule::Hash }
     }
 
-    /// Counts a packet that another rule sends to `cpu`, where there are buckets.
+    /// Counts a packet that another rule sends to `cpu`, if there are buckets.
     #[inline(always)]
     pub(crate) fn count_elsewhere(&self, producer: u16, cpu: CpuId) {
         if let Some(counts) = &self.counts {

@@ -1,4 +1,4 @@
-//! What a policy uses, together with the rules before it: some rules have a policy of their own.
+//! The mechanisms used by a policy and the rules before it, since some rules name a policy.
 
 use crate::admission::Slots;
 use crate::matching::PacketRule;
@@ -11,12 +11,12 @@ pub struct Mechanisms {
     pub rfs: bool,
     /// The settings of sparse slots, if there are slots. There is one table of slots.
     pub slots: Option<Slots>,
-    /// RX queues can have CPU maps of their own.
+    /// RX queues can have separate CPU maps.
     pub maps: bool,
 }
 
 impl Mechanisms {
-    /// Those of `policy` behind `rules`.
+    /// The mechanisms of `policy` after `rules`.
     #[must_use]
     pub fn of(policy: &Policy, rules: &[PacketRule]) -> Mechanisms {
         let own = || rules.iter().filter_map(|rule| rule.action.policy());
@@ -33,7 +33,7 @@ impl Mechanisms {
         all
     }
 
-    /// Whether the CPU of a flow can change while the settings stay.
+    /// Whether the CPU of a flow can change while the settings stay the same.
     #[must_use]
     pub fn move_flows(&self) -> bool {
         self.rfs || self.slots.is_some()

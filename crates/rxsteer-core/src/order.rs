@@ -171,7 +171,7 @@ pub(crate) struct FlowTables {
     /// of [`DevFlow`], since the system supplies an array of numbers zeroed, page by page as it is used.
     slots: Box<[[u32; 2]]>,
     log: u32,
-    /// The factor for a hash before its upper bits are taken.
+    /// The factor that is applied to a hash before its upper bits are taken.
     multiplier: u32,
     /// For each RX queue, where its table begins. Queues of other producers share the first table.
     bases: Box<[u32]>,

@@ -1,4 +1,4 @@
-//! What CPUs do beside packets: the time that the kernel counts as busy, without the time that packets took.
+//! The other work of CPUs: the time that the kernel counts as busy, without the time spent on packets.
 //!
 //! The kernel counts ticks of 10 ms, so shares are taken over a second.
 
@@ -6,7 +6,7 @@ use crate::cpu::CpuId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The time over which shares are taken, in nanoseconds.
+/// The period for computing shares, in nanoseconds.
 const OVER_NS: u64 = 1_000_000_000;
 
 /// A tick of `/proc/stat` (USER_HZ), in nanoseconds.
@@ -21,16 +21,16 @@ pub struct OtherWork {
 #[derive(Clone, Debug)]
 struct Reading {
     at_ns: u64,
-    /// By CPU id: the time in which it was not idle.
+    /// By CPU id: the time when it was not idle.
     busy_ns: Vec<u64>,
-    /// By CPU id: the time for packets.
+    /// By CPU id: the time spent on packets.
     ours_ns: Vec<u64>,
 }
 
 impl OtherWork {
-    /// Takes a reading at `now_ns`: the text of `/proc/stat`, and by CPU id the nanoseconds for packets so far. Returns by CPU
-    /// id the share of the time that was spent on anything else since a reading about a second ago, nothing for the first
-    /// reading; `None` if the text cannot be read.
+    /// Adds a reading at `now_ns`: the text of `/proc/stat`, and by CPU id the nanoseconds spent on packets so far.
+    /// Returns, by CPU id, the share of the time since a reading about a second ago that was spent on other work. The
+    /// result is empty for the first reading, and `None` if the text can't be parsed.
     pub fn read(&mut self, now_ns: u64, stat: &str, ours_ns: Vec<u64>) -> Option<Vec<f64>> {
         let now = Reading { at_ns: now_ns, busy_ns: busy_ns(stat)?, ours_ns };
         let shares = self.readings.front().map_or_else(Vec::new, |then| now.other_since(then));
@@ -58,8 +58,8 @@ impl Reading {
     }
 }
 
-/// By CPU id: nanoseconds in which the CPU was not idle, by the text of `/proc/stat`: lines
-/// `cpuN user nice system idle iowait irq softirq steal guest …` in ticks (proc_stat(5)); guest time is also in user time.
+/// By CPU id: nanoseconds when the CPU was not idle, from the text of `/proc/stat`: lines
+/// `cpuN user nice system idle iowait irq softirq steal guest …` in ticks (proc_stat(5)). User time includes guest time.
 fn busy_ns(stat: &str) -> Option<Vec<u64>> {
     let mut busy = Vec::new();
     for line in stat.lines() {

@@ -1,6 +1,6 @@
-//! A plan: a checked configuration, compiled for decisions, with the tables that all producers share. A change at
-//! run time creates a new [`Plan`] from the last one ([`Plan::next`]). The new plan keeps the tables whose sizes
-//! do not change. The old plan stays alive while a producer still decides by it.
+//! A plan: a checked configuration, compiled for decisions, with the tables that all producers share. A change at run
+//! time creates a new [`Plan`] from the last one ([`Plan::next`]). The new plan keeps the tables whose sizes do not
+//! change. The old plan stays alive while a producer still uses it.
 
 use crate::admission::Candidates;
 use crate::asking::Asking;
@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The rules and tables that every producer decides by.
+/// The rules and tables that every producer uses.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) config: SteerConfig,
@@ -31,7 +31,7 @@ pub struct Plan {
     pub(crate) socks: Arc<SockFlowTable>,
     pub(crate) sparse: Arc<SparseTable>,
     pub(crate) possible: CpuSet,
-    /// The flows that may be admitted to sparse slots, since a policy that counts them.
+    /// The counts of flows that may be admitted to sparse slots. They exist since the first policy that needed them.
     pub(crate) candidates: Option<Arc<Candidates>>,
     /// The buckets, under policies that have them.
     buckets: Option<Buckets>,
@@ -45,13 +45,13 @@ pub struct Plan {
 pub(crate) struct Rules {
     /// The policy.
     pub(crate) policy: Chooser,
-    /// Where packets go that a rule before the policy matches.
+    /// Where packets go that match a rule before the policy.
     pub(crate) matched: Targets,
     /// For each RX queue, the CPU of packets that are not steered.
     pub(crate) local: Box<[CpuId]>,
     /// For each RX queue, its device.
     devices: Box<[u16]>,
-    /// What places a flow that no other rule places; [`Fallback::Hash`] under rules without a flow table.
+    /// How a flow is placed if no other rule places it; [`Fallback::Hash`] under rules without a flow table.
     fallback: Fallback,
     /// Indexed by CPU id plus one: whether a flow may go to this CPU because its application runs there. Row 0 is
     /// "no CPU". There are as many rows as the CPU bits of a sock flow entry can express; none under rules without
@@ -63,7 +63,7 @@ pub(crate) struct Rules {
 }
 
 impl Plan {
-    /// How many producers it is for.
+    /// The number of producers that it serves.
     #[must_use]
     pub fn producers(&self) -> u16 {
         self.producers
@@ -91,12 +91,13 @@ impl Plan {
         })
     }
 
-    /// The plan of a changed configuration. Sparse slots are kept, and buckets that need not move. The sock flow table is kept unless its size
-    /// changes. A table of a new size starts empty, and the applications fill it again as they run.
+    /// The plan of a changed configuration. It keeps sparse slots, and the buckets that need not move. It keeps the sock
+    /// flow table unless its size changes. A table of a new size starts empty, and the applications fill it again as they
+    /// run.
     ///
     /// # Errors
-    /// [`ConfigError`] when the configuration is invalid, or when it alters the RX queues, their devices or the
-    /// possible CPUs.
+    /// [`ConfigError`] if the configuration is invalid, or if it alters the RX queues, their devices or the possible
+    /// CPUs.
     pub fn next(&self, config: &SteerConfig) -> Result<Plan, ConfigError> {
         let mut config = config.clone();
         config.possible = Some(self.possible.clone());
@@ -132,8 +133,8 @@ impl Plan {
         })
     }
 
-    /// The plan after `moves` of buckets. A move of a bucket that is elsewhere by now, or to a CPU that can't be used,
-    /// does nothing.
+    /// The plan after `moves` of buckets. A move has no effect if the bucket is no longer on its CPU, or if the new CPU
+    /// can't be used.
     #[must_use]
     pub fn moved(&self, moves: &[Move]) -> Plan {
         let mut table: Box<[CpuId]> = self.bucket_table().into();
@@ -149,7 +150,7 @@ impl Plan {
         self.with_buckets(&table)
     }
 
-    /// The same plan with another table of buckets, if the table has as many.
+    /// The same plan with another table of buckets, if the new table has the same size.
     pub(crate) fn with_buckets(&self, table: &[CpuId]) -> Plan {
         let mut buckets = self.buckets.clone();
         if let Some(buckets) = buckets.as_mut().filter(|now| now.table.len() == table.len()) {
@@ -182,19 +183,19 @@ impl Plan {
         self.config.cpus.iter().filter(|cpu| is_usable(*cpu)).collect()
     }
 
-    /// What was counted in the buckets; `None` under policies without buckets.
+    /// The counts of the buckets; `None` under policies without buckets.
     #[must_use]
     pub fn bucket_counts(&self) -> Option<Counted> {
         self.buckets.as_ref().map(|buckets| buckets.counts.read())
     }
 
-    /// The rules before the policy; `None` without any.
+    /// The rules before the policy; `None` if there are none.
     #[must_use]
     pub fn matcher(&self) -> Option<&Arc<Matcher>> {
         self.matcher.as_ref()
     }
 
-    /// The rules before the policy, and how many packets each matched since it was set.
+    /// The rules before the policy, and how many packets each has matched since it was set.
     #[must_use]
     pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
         let of =
@@ -308,7 +309,7 @@ impl Rules {
             for cpu in possible.iter().filter(|cpu| is_usable(*cpu)) {
                 let desired = config.rfs_cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
                 rules.desired[cpu.index() + 1] = desired;
-                // Where the fallback does not use the maps, a flow may stay wherever its application ran.
+                // If the fallback does not use the maps, a flow may stay where its application ran.
                 rules.lingers[cpu.index()] = config.mapped_cpus().any(|mapped| mapped == cpu)
                     || desired && rules.fallback == Fallback::Local;
             }
@@ -325,23 +326,23 @@ impl Rules {
         falls_back && self.lingers.get(cpu.index()).copied().unwrap_or(false)
     }
 
-    /// Whether the CPUs of flows are remembered: where a flow's CPU can change although the rules do not, and where packets of a
-    /// flow may match different rules.
+    /// Whether the CPUs of flows are remembered: if a flow's CPU can change while the rules stay the same, or if packets
+    /// of a flow may match different rules.
     pub(crate) fn remember_flows(&self) -> bool {
         !self.matched.is_empty() || self.flows_move()
     }
 
-    /// Whether the policy, or that of a rule, can change a flow's CPU although the rules do not.
+    /// Whether the policy, or one that a rule names, can change a flow's CPU while the rules stay the same.
     fn flows_move(&self) -> bool {
         self.choosers().any(Chooser::moves_flows)
     }
 
-    /// The policy, and those of rules.
+    /// The policy, and the policies that rules name.
     pub(crate) fn choosers(&self) -> impl Iterator<Item = &Chooser> {
         self.matched.choosers().chain([&self.policy])
     }
 
-    /// The policy that decides on the packet: that of the rule which matches it, if that rule has one.
+    /// The policy that decides about the packet: that of the matching rule if it names one, else the general policy.
     pub(crate) fn chooser(&self, packet: &Arrival) -> &Chooser {
         self.matched.chooser(packet).unwrap_or(&self.policy)
     }
@@ -353,7 +354,7 @@ impl Rules {
         Target { cpu: local.unwrap_or(self.local[0]), by: TargetRule::Local }
     }
 
-    /// Where the rule sends the packet that matches it, if one does and has no policy of its own.
+    /// The target by the rule that matches the packet, if a rule does and names no policy.
     pub(crate) fn matched_target(&self, packet: &Arrival) -> Option<Target> {
         let cpu = self.matched.cpu(packet)?;
         let local = self.local(packet).cpu;
@@ -420,7 +421,7 @@ impl Rules {
         }
     }
 
-    /// Takes back what was counted for a packet that has to wait, and will be decided on again.
+    /// Removes a packet from the counts. The packet must wait, and will be decided on again.
     #[inline(always)]
     pub(crate) fn waits(&self, packet: &Arrival, target: Target, producer: u16) {
         // Only packets that asked for a slot were counted.

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// The rule that picks the CPU.
+/// The policy: how the CPU of a packet is picked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Every packet stays on the CPU that received it.
@@ -20,18 +20,18 @@ pub enum Policy {
     /// Each RX queue's packets go to the CPU that the queue is bound to. The binding with the most specific name
     /// applies.
     Bound(Vec<(QueueName, CpuId)>),
-    /// The first flows are spread round the CPU map, by these settings; the hash places all other flows.
+    /// The first flows are spread over the CPU map, according to these settings; the hash places all other flows.
     Sparse(Slots),
     /// Receive flow steering: each flow goes to its desired CPU, where its application runs. The [`Fallback`]
     /// places flows without a desired CPU.
     Rfs,
     /// Receive flow steering, with sparse placement of flows without a desired CPU.
     RfsSparse(Slots),
-    /// The hash picks a bucket, and measured load decides which CPU a bucket belongs to. Other rules may come first.
+    /// The hash picks a bucket, and measured load decides which CPU a bucket belongs to. Other rules may take precedence.
     Balance(Front, Balance),
 }
 
-/// The rules before the buckets of [`Policy::Balance`].
+/// The rules that take precedence over the buckets of [`Policy::Balance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Front {
     /// Whether desired CPUs come first, as under [`Policy::Rfs`].
@@ -124,20 +124,21 @@ impl Policy {
         self.is_rfs() || self.slots().is_some()
     }
 
-    /// Whether a flow can move to another CPU although the settings stay: by its own decision, or because its bucket moves.
+    /// Whether a flow can move to another CPU while the settings stay the same: by the policy's decision, or because its
+    /// bucket moves.
     #[must_use]
     pub fn moves_flows(&self) -> bool {
         self.remembers_flows() || self.balance().is_some()
     }
 
-    /// Whether RX queues can have CPU maps of their own. Buckets have one table for all queues.
+    /// Whether RX queues can have separate CPU maps. Buckets have one table for all queues.
     #[must_use]
     pub fn has_maps(&self) -> bool {
         self.balance().is_none() && (*self == Policy::Rps || self.remembers_flows())
     }
 }
 
-/// What places a flow with neither a desired CPU nor a sparse slot, under policies that use these.
+/// How a flow without a desired CPU and a sparse slot is placed, under policies that use these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// The hash picks from the CPU map.
@@ -183,7 +184,7 @@ pub enum PolicyError {
     UnknownName(String),
     /// The policy takes no settings; holds its name and the settings given.
     TakesNothing(&'static str, String),
-    /// `bound` without any binding.
+    /// `bound` has no binding.
     NothingBound,
     /// A part of `bound:` is not a binding; holds the part and the reason.
     BadBinding(String, String),
@@ -249,8 +250,8 @@ impl FromStr for Policy {
     }
 }
 
-/// Reads `name=value` items, separated by commas, for the policy `name`. `set` takes the name and the value of one, and
-/// returns `None` when there is no such setting; `settings` lists those that there are.
+/// Parses `name=value` items, separated by commas, for the policy `name`. `set` takes the name and the value of an item,
+/// and returns `None` if there is no such setting. `settings` lists the existing settings.
 fn parse_settings(
     name: &'static str,
     rest: Option<&str>,

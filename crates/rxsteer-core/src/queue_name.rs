@@ -138,7 +138,7 @@ impl FromStr for QueueName {
             if name.contains(['*', '?', '[']) {
                 return Err(QueueNameError::Pattern(name.to_string()));
             }
-            // As the kernel's dev_valid_name; a comma would end the name in a list.
+            // The same check as in the kernel's dev_valid_name; a comma would end the name in a list.
             let is_bad = |c: char| c.is_whitespace() || matches!(c, '/' | ':' | ',');
             if name.is_empty() || name.len() > MAX_NAME || name.contains(is_bad) {
                 return Err(QueueNameError::Interface(name.to_string()));

@@ -1,5 +1,5 @@
-//! Which buckets move: a pure function from loads to moves. [`crate::balancer`] has the state that it needs from one
-//! interval to the next.
+//! Decides which buckets move: a pure function from loads to moves. [`crate::balancer`] keeps the state that it needs
+//! from one interval to the next.
 //!
 //! ```text
 //!   load of a CPU = other work + cost of a packet there × packets of its buckets
@@ -12,38 +12,40 @@
 //! ```
 //!
 //! 1. A bucket with more than half of a CPU's share is *large*; it can't be divided. If large buckets (and other work)
-//!    lift a CPU above the threshold, the smallest of them goes where it raises large buckets least: longest processing
-//!    time first (LPT; Graham, "Bounds on multiprocessing timing anomalies", 1969), for the buckets that need it.
-//! 2. From the CPU furthest above its goal, small buckets go to the CPU with the least load: the smallest one that
+//!    lift a CPU above the threshold, the smallest of them moves to the CPU whose load from large buckets is lowest after
+//!    the move: longest processing time first (LPT; Graham, "Bounds on multiprocessing timing anomalies", 1969), for the
+//!    buckets that need it.
+//! 2. From the CPU furthest above its goal, small buckets move to the CPU with the least load: the smallest one that
 //!    suffices alone, or else the largest one that the receiver has room for. A CPU whose large bucket alone fills its
-//!    share keeps no others: its small buckets leave it. The order guard moves small flows within milliseconds, but
-//!    a flow that always has packets under way only when its queue runs empty; this is why small ones leave first.
-//!    Where such a flow is *held* on a CPU that has no idle time, that CPU's large buckets stay, and small ones leave it
-//!    until its queue can run empty, to any CPU that has time for them.
-//! 3. Step 1 is kept only if steps 1 and 2 together give lower loads than step 2 alone, compared from the busiest CPU
-//!    on. So no call raises the maximum, and calls come to rest.
+//!    share keeps no small ones. Small buckets leave first because the order guard lets small flows move within
+//!    milliseconds, while a flow that always has packets in flight can move only when its queue runs empty. If such a
+//!    flow is *held* on a CPU that has no idle time, that CPU's large buckets stay, and small ones leave it until its
+//!    queue can run empty, to any CPU with free time.
+//! 3. Step 1 is kept only if steps 1 and 2 together give lower loads than step 2 alone, compared from the busiest CPU on.
+//!    So no call raises the maximum, and repeated calls reach a state without moves.
 //!
 //! *Hysteresis*: moves begin when a CPU is above its goal by the threshold, and by more than chance explains (three
-//! standard deviations of as many packets); they go on until it is above by half of the threshold. A move that lowers
-//! the busier of its two CPUs by less than half of the threshold does not pay, unless the receiver stays below that.
+//! standard deviations of this number of packets). They continue until it is above by half of the threshold. A move that
+//! lowers the busier of its two CPUs by less than half of the threshold is not made, unless the receiver stays within half
+//! of the threshold above the level.
 //!
 //! **Sources.** RSS++ (Barbette et al., "RSS++: load and state-aware receive side scaling", CoNEXT 2019): counts by
-//! bucket of the indirection table, and moves from overloaded to underloaded CPUs that keep transfers few. DPDK's
-//! distributed software eventdev (drivers/event/dsw): large flows are moved alone, and only if the receiver keeps
-//! room. Open vSwitch's automatic balance of PMD threads (lib/dpif-netdev.c): a change must improve by a threshold.
-//! Here moves are judged against the best that is possible with undividable buckets, not against the mean.
+//! bucket of the indirection table, and moves from overloaded to underloaded CPUs with few transfers. DPDK's distributed
+//! software eventdev (drivers/event/dsw): large flows move alone, and only if the receiver keeps room. Open vSwitch's
+//! automatic balance of PMD threads (lib/dpif-netdev.c): a change must improve the balance by a threshold. Here moves are
+//! compared with the best distribution of indivisible buckets, not with the mean.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A CPU to [`rebalance`] over. Its load is `other + cost × packets`.
+/// A CPU for [`rebalance`]. Its load is `other + cost × packets`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuCost {
-    /// What a packet costs here; above 0.
+    /// The cost of a packet on this CPU; above 0.
     pub cost: f64,
-    /// What the CPU has to do beside the packets of its buckets, in the same unit.
+    /// The CPU's load without the packets of its buckets, in the same unit.
     pub other: f64,
-    /// What still comes here although its buckets belong to other CPUs, in the same unit: flows that the order guard holds.
+    /// The load of flows that the order guard holds here although their buckets belong to other CPUs, in the same unit.
     pub held: f64,
 }
 
@@ -52,26 +54,27 @@ pub struct CpuCost {
 pub struct Loads<'a> {
     /// For each bucket, the index of its CPU in `cpus`.
     pub table: &'a [u16],
-    /// For each bucket, its packets; for a bucket that must not move, also count them in `other`, and 0 here.
+    /// For each bucket, its packets. For a bucket that must not move, pass 0 here and add its packets to `other`.
     pub packets: &'a [f64],
     /// The CPUs.
     pub cpus: &'a [CpuCost],
-    /// The load with which a CPU has no time left; infinite where time is not measured.
+    /// The load at which a CPU has no time left; infinite if time is not measured.
     pub capacity: f64,
 }
 
 /// The limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How far a CPU may lie above its goal, as a share of the level.
+    /// How far a CPU may be above its goal, as a share of the level.
     pub threshold: f64,
-    /// The most moves.
+    /// The largest number of moves.
     pub moves: usize,
-    /// How much of the chance is in `packets`: 1 where they are counts of one interval, less where they are smoothed.
+    /// The part of the variance of `packets` that is due to chance: 1 for counts of one interval, less for smoothed
+    /// counts.
     pub chance: f64,
 }
 
-/// A bucket that goes to another CPU.
+/// A bucket that moves to another CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shift {
     /// The bucket.
@@ -84,8 +87,8 @@ pub struct Shift {
     pub loads: [f64; 2],
 }
 
-/// The moves that even out `loads`: fewest that bring each CPU below the threshold, as far as buckets allow. See the
-/// head of this file for the rules.
+/// The moves that even out `loads`: the fewest that bring each CPU below the threshold, as far as the buckets allow. See
+/// the module documentation for the rules.
 #[must_use]
 pub fn rebalance(loads: &Loads<'_>, limits: &Limits) -> Vec<Shift> {
     let before = State::new(loads, limits);
@@ -128,7 +131,7 @@ pub fn water_level(packets: f64, base: &[f64], cpus: &[CpuCost]) -> f64 {
     level
 }
 
-/// A table on its way to another.
+/// A table that is being changed into another.
 #[derive(Clone, Debug)]
 struct State<'a> {
     loads: &'a Loads<'a>,
@@ -136,8 +139,8 @@ struct State<'a> {
     table: Vec<u16>,
     /// By bucket, whether it is large.
     is_large: Vec<bool>,
-    /// By CPU: the order in which equal ones are taken, which does not depend on their numbers; packets of all its
-    /// buckets; and load without its small buckets.
+    /// By CPU: its rank among equal CPUs, which does not depend on the CPU number; the packets of all its buckets; and
+    /// its load without its small buckets.
     rank: Vec<usize>,
     packets: Vec<f64>,
     base: Vec<f64>,
@@ -192,18 +195,18 @@ impl<'a> State<'a> {
         other + cost * self.packets[cpu]
     }
 
-    /// Whether flows are held on a CPU that may not find the time to let them go.
+    /// Whether flows are held on a CPU that may not have the time to release them.
     fn is_stuck(&self, cpu: usize) -> bool {
         let held = self.loads.cpus[cpu].held;
         held > 0.0 && self.load(cpu) + held > self.enough()
     }
 
-    /// The load with which a CPU's queue runs empty now and then.
+    /// The load at which a CPU's queue runs empty from time to time.
     fn enough(&self) -> f64 {
         self.loads.capacity * (1.0 - self.limits.threshold)
     }
 
-    /// What a CPU should have: the level, or its large buckets and other work where these are more.
+    /// The goal of a CPU: the level, or the load of its large buckets and other work if that is higher.
     fn goal(&self, cpu: usize) -> f64 {
         self.level.max(self.base[cpu])
     }
@@ -212,8 +215,8 @@ impl<'a> State<'a> {
         self.level * self.limits.threshold / 2.0
     }
 
-    /// Whether the loads, from the highest to the lowest, are below the other ones at the first place that differs by
-    /// more than the margin, and above them nowhere before.
+    /// Compares the loads of both states, from the highest to the lowest. Returns whether the first that differ by more
+    /// than the margin are lower here, and none before them is higher.
     fn is_better_than(&self, other: &State<'_>) -> bool {
         let sorted = |state: &State<'_>| {
             let mut loads: Vec<f64> = state.cpus().map(|cpu| state.load(cpu)).collect();
@@ -298,7 +301,7 @@ impl<'a> State<'a> {
         !self.shifts.is_empty()
     }
 
-    /// Whether the CPU is above its goal by the threshold, and by more than chance.
+    /// Whether the CPU is above its goal by more than the threshold, and by more than chance.
     fn is_over(&self, cpu: usize) -> bool {
         if self.is_stuck(cpu) {
             return true;
@@ -306,13 +309,13 @@ impl<'a> State<'a> {
         let (load, goal) = (self.load(cpu), self.goal(cpu));
         let excess = (load - goal) / self.loads.cpus[cpu].cost;
         let chance = 9.0 * self.packets[cpu] * self.limits.chance;
-        // Measured by the level: a CPU that is busy with other work must not keep buckets because that work is much.
+        // The threshold is a share of the level: a CPU with much other work must not keep buckets because of that work.
         load > goal + self.level * self.limits.threshold && excess * excess > chance
     }
 
     /// Step 2: small buckets leave CPUs that are above their goals.
     fn relieve(&mut self) {
-        // What step 1 did is to be followed up in any case.
+        // The result of step 1 is always followed up.
         if self.shifts.is_empty() && !self.cpus().any(|cpu| self.is_over(cpu)) {
             return;
         }
@@ -328,7 +331,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// How far the CPU is above its goal, or above what lets held flows go.
+    /// How far the CPU is above its goal, or above the load at which it releases held flows.
     fn excess(&self, cpu: usize) -> f64 {
         let load = self.load(cpu);
         match self.is_stuck(cpu) {

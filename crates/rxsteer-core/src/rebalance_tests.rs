@@ -1,4 +1,4 @@
-//! Properties of the moves, whatever the loads.
+//! Properties of the moves, for any loads.
 
 use super::*;
 use crate::balance::{Balance, Counted};

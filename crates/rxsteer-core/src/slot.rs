@@ -24,8 +24,8 @@ pub enum SlotOrder {
     /// share their lower bits, since NICs choose queues by those bits.
     #[default]
     Scattered,
-    /// By the upper bits. Flows that share a slot then have the same target by `rps`, except in slots that lie
-    /// across a boundary. The in-kernel path does the same, with a hash of its own.
+    /// By the upper bits. Flows that share a slot then have the same target by `rps`, except in slots that cross a
+    /// boundary between two CPUs. The in-kernel path does the same, with a different hash.
     Ascending,
 }
 

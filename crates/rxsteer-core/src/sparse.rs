@@ -1,4 +1,4 @@
-//! Sparse flows: while there are few flows, each gets a CPU of its own instead of the CPU of its hash.
+//! Sparse flows: while there are few flows, they get the CPUs in turn instead of the CPUs of their hashes.
 //!
 //! ```text
 //!               CPU 1   CPU 2   CPU 3        the map's CPUs, walked from last to first,
@@ -12,13 +12,13 @@
 //! last seen. A slot is free after a second without a packet.
 //!
 //! Invariants:
-//! - Slots belong to the CPU: all devices and RX queues share them, whatever their maps.
+//! - Slots belong to the CPU: all devices and RX queues share them, with any map.
 //! - Looking a flow up and giving it a slot are two passes. A flow that holds several slots uses the first one in
 //!   walk order.
-//! - No slot is given away while a hashed flow sends (`hash_active` within a second): that flow could be pulled
-//!   into a slot while its packets wait elsewhere. (Here the order guard would hold it back, but the decisions of
-//!   sparse-patch are kept exactly.) With [admission](crate::admission) this holds for flows that are admitted; the
-//!   order guard alone keeps the first packets of the others in order.
+//! - No slot is given away while a hashed flow sends (`hash_active` within a second): that flow could be moved into a
+//!   slot while its packets wait elsewhere. (Here the order guard would hold it back, but the decisions of sparse-patch
+//!   are kept exactly.) With [admission](crate::admission) this holds for admitted flows; the order guard alone keeps the
+//!   first packets of the others in order.
 //! - A slot that is exactly a second old is active; a slot whose time lies in the future is not.
 //!
 //! sparse-patch walks `loops × CPUs` slots for each packet. Here hash chains lead to the flows that hold slots, so

@@ -22,11 +22,11 @@ pub struct State {
     pub sparse: Vec<SlotState>,
     /// For each producer, when it last let the hash decide, in nanoseconds of the packets' clock.
     pub hash_active_ns: Vec<u64>,
-    /// What is counted of the flow where it has no slot.
+    /// The counts of the flow if it has no slot.
     pub candidate: Option<Candidate>,
-    /// The CPU of each bucket, under policies with buckets; empty: as at the start.
+    /// The CPU of each bucket, under policies with buckets; empty means the table at the start.
     pub buckets: Vec<CpuId>,
-    /// The packet's slot of its flow table; `None` when the order guard is not asked.
+    /// The packet's slot of its flow table; `None` if the order guard is not used.
     pub slot: Option<DevFlow>,
 }
 

@@ -180,7 +180,7 @@ impl Steering {
         true
     }
 
-    /// Has one loop per rule, so that the rule is looked at once per batch.
+    /// Has one loop per rule, so that the rule is examined once per batch.
     #[inline(always)]
     fn decide_steadily<A: EnqueuePolicy>(
         &mut self,
@@ -272,7 +272,7 @@ impl Steering {
         }
     }
 
-    /// With rules before the policy: packet by packet, with a flow table under every policy.
+    /// The loop with rules before the policy: packet by packet, with a flow table under every policy.
     #[inline(never)]
     fn decide_with_rules<A: EnqueuePolicy>(
         &mut self,
@@ -342,7 +342,7 @@ impl Steering {
         arrivals.len()
     }
 
-    /// The plan that this policy decides by.
+    /// The plan in use.
     #[must_use]
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan

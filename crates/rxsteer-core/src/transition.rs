@@ -1,10 +1,9 @@
 //! A transition from one plan to the next, in order.
 //!
-//! In steady state, rules whose decision for a flow never changes (`none`, `rps`, `bound`, and `balance` alone, of which a
-//! move of buckets is a change) keep no flow table, and
-//! rules whose decisions can change keep one. A change can lead to either kind. A transition lasts from a change
-//! until every packet sent by the former rules and tables is completed. During a transition every packet reads its
-//! slot and writes it, whatever the rules.
+//! In steady state, rules keep a flow table only if their decision for a flow can change. `none`, `rps`, `bound` and
+//! `balance` alone keep none (a move of buckets counts as a change of rules). A change can lead to either kind. A
+//! transition lasts from a change until every packet sent by the former rules and tables is completed. During a
+//! transition every packet reads and writes its slot, under all rules.
 //!
 //! ```text
 //!  change         a CPU's tail completed         nothing is under way by what held before

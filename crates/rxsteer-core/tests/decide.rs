@@ -1,4 +1,4 @@
-//! Properties of every decision, whatever the policy and the traffic.
+//! Properties of every decision, under all policies and any traffic.
 
 use proptest::prelude::*;
 use rxsteer_core::policy::Front;

@@ -66,7 +66,7 @@ fn interface() -> impl Strategy<Value = InterfaceName> {
     (0..3u8).prop_map(|number| InterfaceName::new(&format!("eth{number}")).unwrap())
 }
 
-/// A rule has at most one term of a kind, as its text has.
+/// A rule has at most one term of each kind, as in its text form.
 fn rule() -> impl Strategy<Value = PacketRule> {
     prop::collection::vec(term(), 0..4).prop_map(|all| {
         let mut terms: Vec<Term> = Vec::new();
@@ -209,7 +209,7 @@ fn rules_that_stay_keep_their_counts() {
     first.matcher().unwrap().count(1, 1);
     config.packet_rules = rules(&["esp → 3", "udp → 2"]);
     let second = first.next(&config).unwrap();
-    // A producer that still decides by the first plan counts on.
+    // A producer that still uses the first plan continues to count.
     first.matcher().unwrap().count(0, 1);
     second.matcher().unwrap().count(1, 0);
     let hits: Vec<u64> = second.rule_hits().iter().map(|(_, hits)| *hits).collect();

@@ -1,4 +1,5 @@
-//! The end of flows: a flow is ended, be it to make room, waited for, read for the last time, and freed.
+//! The end of flows. A flow is ended (also to make room for another), its readers are waited for, it is read for the last
+//! time, and its slot is freed.
 
 use crate::record::{FlowEnd, FlowRecord};
 use crate::slots::LIVE;
@@ -64,10 +65,10 @@ impl FlowTable {
         }
     }
 
-    /// Takes all flows out that had no packet for longer than the idle timeout before `now_ns`, a time of the
-    /// packets' clock, and those whose first packet came longer than the active timeout before. [`FlowTable::collect`] returns their records. This is for live traffic, where a flow may
-    /// end and never have another packet. When a flow has a later packet, that packet detects the timeout in any
-    /// case.
+    /// Takes flows out of the table that had no packet for longer than the idle timeout before `now_ns`, a time of the
+    /// packets' clock, and those whose first packet came longer than the active timeout before. [`FlowTable::collect`]
+    /// returns their records. Use it for live traffic, where a flow may end without another packet. If a flow has a later
+    /// packet, that packet detects the timeout in any case.
     pub fn expire(&self, now_ns: u64) {
         self.expire_idle(now_ns);
         if self.active_timeout_ns != u64::MAX {

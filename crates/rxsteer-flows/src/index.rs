@@ -48,8 +48,8 @@ pub(crate) struct Index {
     buckets: Lines,
     mask: u64,
     locks: Box<[Mutex<()>]>,
-    /// The bucket is taken from the low bits of the hash. `foldhash::fast` does not mix them enough: with some of its
-    /// global seeds, all flows of a range of ports are in one bucket.
+    /// The low bits of the hash select the bucket. `foldhash::fast` does not mix them enough: with some of its global
+    /// seeds, all flows of a range of ports are in one bucket.
     hasher: RandomState,
 }
 
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Flows that differ only in some bits of a port are spread over the buckets, whatever the seeds of the table are.
+    /// Flows that differ only in some bits of a port are spread over the buckets, with any seeds of the table.
     #[test]
     fn consecutive_ports_are_spread() {
         for _ in 0..20_000 {

@@ -2,10 +2,10 @@
 //!
 //! # How flows are counted
 //!
-//! Each CPU counts a flow's packets in a block of its own, so no cache line moves back and forth between CPUs. The
-//! table records which CPUs used a flow, so reading, clearing and freeing visit those CPUs and not every possible
-//! CPU. The mechanism is that of Open vSwitch's datapath (ovs-stats: `flow->stats[cpu]` and `cpu_used_mask`), in
-//! memory that does not grow with the number of possible CPUs.
+//! Each CPU counts a flow's packets in a separate block, so no cache line moves back and forth between CPUs. The table
+//! records which CPUs used a flow, so reading, clearing and freeing visit only those CPUs. The mechanism is that of Open
+//! vSwitch's datapath (ovs-stats: `flow->stats[cpu]` and `cpu_used_mask`), in memory that does not grow with the number
+//! of possible CPUs.
 //!
 //! ```text
 //!  writers, one per CPU        index (hash table)      slots: head, block, list of (CPU, block)

@@ -2,7 +2,7 @@
 
 use rxsteer_core::{CpuId, FlowKey, FlowWords};
 
-/// The statistics of one flow in one direction: the reply is a flow of its own.
+/// The statistics of one flow in one direction: the reply is a separate flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowRecord {
@@ -13,11 +13,11 @@ pub struct FlowRecord {
     /// The counts of each CPU, in the order in which the CPUs first saw the flow. The listed CPUs are the used-CPU
     /// mask.
     pub per_cpu: Vec<CpuTotals>,
-    /// The counts in the shared block, by CPUs that got no block of their own. `totals` includes them. All 0
-    /// unless memory for blocks ran out.
+    /// The counts in the shared block, by CPUs that got no separate block. `totals` includes them. All 0 unless memory
+    /// for blocks ran out.
     pub shared: SharedTotals,
-    /// How often another CPU than before counted the flow. Packets that several CPUs count at the same time are in no
-    /// order; where packets of a flow are never at two CPUs at a time, this is how often the flow moved.
+    /// How often a different CPU than before counted the flow. Packets that several CPUs count at the same time have no
+    /// order. If the packets of a flow are never on two CPUs at the same time, this is how often the flow moved.
     pub moves: u32,
     /// Why the flow was taken out of the table; `None` while it is in the table.
     pub end: Option<FlowEnd>,
@@ -36,7 +36,7 @@ pub struct FlowTotals {
     pub first_ns: u64,
     /// The time of the latest packet in the same clock. This is the latest by time, not the last one counted.
     pub last_ns: u64,
-    /// The VLAN of the first packet: of the CPU with the earliest packet, the packet that it counted first.
+    /// The VLAN of the first packet. This is the packet that was counted first on the CPU with the earliest packet.
     pub vlan: Option<u16>,
     /// The RX queue on which that packet was received, as [`FlowPacket::rx_queue`].
     pub rx_queue: u16,
@@ -53,7 +53,7 @@ pub struct CpuTotals {
     pub bytes: u64,
 }
 
-/// The counts of a flow by CPUs without a block of their own.
+/// The counts of a flow by CPUs without a separate block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedTotals {
     /// The number of packets.

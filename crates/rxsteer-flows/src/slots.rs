@@ -132,7 +132,7 @@ pub(crate) fn load(flow: &FlowLines) -> u64 {
     flow[STATE].load(Ordering::Relaxed) ^ flow[WORDS].load(Ordering::Relaxed)
 }
 
-/// Counts a move, unless it is unknown which CPU counted before, as after a clear.
+/// Counts a move, unless the CPU that counted before is unknown, as after a clear.
 #[cold]
 fn note_move(line: &Line, cpu: u64, begins: bool) {
     let before = line[LAST_CPU].swap(cpu, Ordering::Relaxed);
@@ -264,7 +264,7 @@ impl FlowSlots {
         true
     }
 
-    /// Notes which CPU counts a flow that is on several CPUs. With `begins`, the CPU is new to the flow.
+    /// Records which CPU counts a flow that is on several CPUs. With `begins`, the CPU is new to the flow.
     #[inline(always)]
     fn note_cpu(&self, slot: u32, stamp: u32, cpu: CpuTag, begins: bool) {
         let line = self.shared.line(slot as usize);

@@ -6,7 +6,7 @@ use libc::tpacket3_hdr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What is known of the layout of a frame in a block: its header, then a `sockaddr_ll`, then free bytes, then the frame.
+/// The layout of a frame in a block: its header, then a `sockaddr_ll`, then free bytes, then the frame.
 const ADDRESS: usize = size_of::<tpacket3_hdr>().next_multiple_of(libc::TPACKET_ALIGNMENT);
 const BEFORE_FREE: usize = ADDRESS + size_of::<libc::sockaddr_ll>();
 /// Offset of `sll_pkttype`.
@@ -15,50 +15,51 @@ const PACKET_TYPE: usize = 10;
 const TP_STATUS_GSO_TCP: u32 = 1 << 8;
 const VLAN_TAG: usize = 4;
 const ADDRESSES: usize = 12;
-/// Bytes of what the kernel writes before each frame where it was asked for ([`crate::packet::RingOptions::send_header`]):
-/// `struct virtio_net_hdr`, which says of a frame what a device has to do before it is on a wire. [`crate::ListSender`]
-/// takes it.
+/// The size of the header that the kernel writes before each frame if requested
+/// ([`crate::packet::RingOptions::send_header`]): `struct virtio_net_hdr`. It describes what a device must do before it
+/// sends the frame. [`crate::ListSender`] accepts it.
 pub const SEND_HEADER: usize = 10;
-/// In it: the flag that the checksum is to be filled in, and where its fields are.
+/// In this header: the flag that the checksum must be filled in, and the offsets of its fields.
 const NEEDS_CHECKSUM: u8 = 1;
 const HEADERS_LEN: usize = 2;
 const CHECKSUM_START: usize = 6;
 
-/// What is known of a frame in a block.
+/// The description of a frame in a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingFrame {
-    /// Where it begins in [`RingBlock::lent`].
+    /// Its offset in [`RingBlock::lent`].
     pub offset: u32,
     /// Bytes captured.
     pub len: u32,
-    /// Bytes that it had, which is more where it was cut off.
+    /// Its original length in bytes, which is larger if the frame was cut off.
     pub wire_len: u32,
     /// When it was received, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Whether that is the NIC's time.
+    /// Whether that time comes from the NIC.
     pub hardware_time: bool,
-    /// The kernel's hash of its flow, where it was asked for; else 0.
+    /// The kernel's hash of its flow if requested; else 0.
     pub hash: u32,
-    /// Its transport checksum is still to be filled in by a device: the frame comes from this host.
+    /// A device must still fill in its transport checksum: the frame comes from this host.
     pub checksum_not_ready: bool,
-    /// Its transport checksum was found right.
+    /// Its transport checksum is correct.
     pub checksum_valid: bool,
-    /// Segments of TCP that were merged (GRO) or never split.
+    /// TCP segments that were merged (GRO) or not yet split.
     pub merged: bool,
     /// It was sent by this host.
     pub outgoing: bool,
-    /// A VLAN tag was taken out of it that could not be put back: its tag control information.
+    /// The tag control information of a VLAN tag that was removed from the frame and could not be restored.
     pub vlan_lost: Option<u16>,
-    /// Whether the [`SEND_HEADER`] bytes before it say how it is to be sent.
+    /// Whether the [`SEND_HEADER`] bytes before it describe how to send it.
     pub has_send_header: bool,
 }
 
-/// A block that the kernel has handed over. It goes back when this and all that is [`Lent`] of it are dropped.
+/// A block that the kernel has handed over. It returns to the kernel when this and everything [`Lent`] from it are
+/// dropped.
 #[derive(Debug)]
 pub struct RingBlock {
     held: Arc<Held>,
-    /// Where the next frame's header is, and how many frames are left.
+    /// The offset of the next frame's header, and the number of frames left.
     next: usize,
     left: u32,
     used: u32,
@@ -77,7 +78,7 @@ impl RingBlock {
         }
     }
 
-    /// How many frames [`RingBlock::next_frame`] has still to give.
+    /// How many frames [`RingBlock::next_frame`] can still return.
     #[must_use]
     pub fn frames_left(&self) -> u32 {
         self.left
@@ -95,7 +96,7 @@ impl RingBlock {
         self.held.bytes().1 as u32
     }
 
-    /// The block's memory, to read its frames in.
+    /// The block's memory, for reading its frames.
     #[must_use]
     pub fn lent(&self) -> Lent {
         let (start, len) = self.held.bytes();
@@ -104,21 +105,21 @@ impl RingBlock {
         unsafe { Lent::new(start, len, self.held.clone()) }
     }
 
-    /// The next frame, with its VLAN tag put back.
+    /// Returns the next frame, with its VLAN tag restored.
     pub fn next_frame(&mut self) -> Option<RingFrame> {
         if self.left == 0 {
             return None;
         }
         let (start, len) = self.held.bytes();
         let at = self.next;
-        // The kernel's numbers are right; a damaged block ends here rather than reading elsewhere.
+        // The kernel's offsets are correct. A damaged block ends here, so that no other memory is read.
         if !at.is_multiple_of(align_of::<tpacket3_hdr>()) || at.checked_add(BEFORE_FREE)? > len {
             self.left = 0;
             return None;
         }
         // SAFETY: the header lies within the block, aligned, and the kernel does not write a block that is held.
         let header = unsafe { start.add(at).cast::<tpacket3_hdr>().read() };
-        // SAFETY: as above; the byte lies in the address behind the header.
+        // SAFETY: as above; the byte lies in the address after the header.
         let packet_type = unsafe { start.add(at + ADDRESS + PACKET_TYPE).read() };
         self.left -= 1;
         self.next = at + header.tp_next_offset as usize;
@@ -154,9 +155,9 @@ impl RingBlock {
     }
 }
 
-/// Moves the addresses of `frame`, which has free bytes before it, and writes the tag behind them.
+/// Moves the addresses of `frame` into the free bytes before it, and writes the tag after them.
 fn put_back_tag(block: NonNull<u8>, frame: &mut RingFrame, header: &tpacket3_hdr) {
-    // A kernel before 3.14 does not say which; then it is 802.1Q.
+    // A kernel before 3.14 does not report the protocol; then it is 802.1Q.
     let has_protocol = header.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
     let protocol = if has_protocol { header.hv1.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
     let mut tag = [0; VLAN_TAG];
@@ -178,10 +179,10 @@ fn put_back_tag(block: NonNull<u8>, frame: &mut RingFrame, header: &tpacket3_hdr
     }
 }
 
-/// Moves the header that is before the frame at `old` to before the place `new`, where the frame has a VLAN tag more.
+/// Moves the header that precedes the frame at `old` to before `new`, where the frame begins with its VLAN tag.
 fn move_send_header(block: NonNull<u8>, old: usize, new: usize) {
     let mut header = [0; SEND_HEADER];
-    // SAFETY: the caller has checked that the header before both places lies in the block, behind the frame's address.
+    // SAFETY: the caller has checked that the header before both places lies in the block, after the frame's address.
     unsafe {
         let from = block.add(old - SEND_HEADER).as_ptr();
         std::ptr::copy_nonoverlapping(from, header.as_mut_ptr(), SEND_HEADER);

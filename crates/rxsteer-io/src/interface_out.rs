@@ -1,23 +1,23 @@
-//! Interfaces that frames are written to: taps, which are made here, and any interface by a packet socket.
+//! Interfaces that frames are written to: taps, which are created here, and any interface through a packet socket.
 
 use crate::sys;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// A tap interface: frames written to it are received on it. It is removed when this is dropped, or when the process ends,
-/// however it ends.
+/// A tap interface, which receives the frames that are written to it. It is removed when this is dropped, or when the
+/// process ends in any way.
 #[derive(Debug)]
 pub struct Tap {
     fd: OwnedFd,
 }
 
 impl Tap {
-    /// Makes an interface of this name and brings it up, without IPv6, so that the host itself sends nothing on it.
+    /// Creates an interface of this name and brings it up, without IPv6, so that the host itself sends nothing on it.
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` without CAP_NET_ADMIN, `EBUSY` where a tap of this name exists and is in use,
-    /// `EINVAL` where another interface has the name, `ENOENT` without `/dev/net/tun`.
+    /// The kernel's error: `EPERM` without CAP_NET_ADMIN, `EBUSY` if a tap of this name exists and is in use, `EINVAL` if
+    /// another interface has the name, `ENOENT` without `/dev/net/tun`.
     pub fn new(name: &str) -> io::Result<Tap> {
         let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
         // SAFETY: a path that ends in NUL, and no memory beside it.
@@ -37,7 +37,7 @@ impl Tap {
     /// Writes one frame, which the interface then receives.
     ///
     /// # Errors
-    /// What the kernel says: `EINVAL` for less than an Ethernet header, `EIO` while the interface is down.
+    /// The kernel's error: `EINVAL` for less than an Ethernet header, `EIO` while the interface is down.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         // SAFETY: the kernel reads `frame` and no more.
         whole(unsafe { libc::write(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len()) })
@@ -57,11 +57,11 @@ pub struct PacketSender {
 }
 
 impl PacketSender {
-    /// A socket for the interface of this name. Frames go to the driver without a queueing discipline, so that a full
-    /// ring is seen here.
+    /// A socket for the interface of this name. Frames go to the driver without a queueing discipline, so that the sender
+    /// notices a full ring.
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` without CAP_NET_RAW, `ENODEV` where there is no such interface.
+    /// The kernel's error: `EPERM` without CAP_NET_RAW, `ENODEV` if there is no such interface.
     pub fn new(name: &str) -> io::Result<PacketSender> {
         let c_name = CString::new(name)?;
         // SAFETY: a name that ends in NUL.
@@ -83,7 +83,7 @@ impl PacketSender {
         Ok(PacketSender { fd })
     }
 
-    /// Has each frame be preceded by its [`SEND_HEADER`](crate::packet::SEND_HEADER).
+    /// Requires that each frame is preceded by its [`SEND_HEADER`](crate::packet::SEND_HEADER).
     pub(crate) fn take_headers(&self) -> io::Result<()> {
         let yes: libc::c_int = 1;
         sys::set_option(self.fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &yes)
@@ -92,7 +92,7 @@ impl PacketSender {
     /// Sends one frame.
     ///
     /// # Errors
-    /// What the kernel says: `ENOBUFS` or `EAGAIN` where there is no room, `EMSGSIZE` beyond the MTU, `ENETDOWN` while the
+    /// The kernel's error: `ENOBUFS` or `EAGAIN` if there is no room, `EMSGSIZE` beyond the MTU, `ENETDOWN` while the
     /// interface is down, `ENXIO` once it is gone.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -121,7 +121,7 @@ fn bring_up(name: &str) -> io::Result<()> {
 
 /// A request about the interface of this name.
 fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: a structure of numbers and a union of such, for which zero is valid.
+    // SAFETY: a structure of numbers and a union of numbers, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays NUL.
     if name.len() >= request.ifr_name.len() {

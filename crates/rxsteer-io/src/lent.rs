@@ -6,45 +6,45 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Bytes that the kernel wrote and does not write again until the last clone of this is dropped: a block of a packet
-/// socket's ring, or frames of an AF_XDP socket. What lies between the frames is never read.
+/// socket's ring, or frames of an AF_XDP socket. The bytes between the frames are never read.
 #[derive(Clone)]
 pub struct Lent {
     start: NonNull<u8>,
     len: usize,
-    /// Keeps the memory mapped; its drop gives the memory back.
+    /// Keeps the memory mapped. Its drop returns the memory to the kernel.
     owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the memory is only read through this, and stays mapped while its owner lives, whatever thread it is on.
+// SAFETY: the memory is only read through this, and stays mapped while its owner lives, on any thread.
 unsafe impl Send for Lent {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    /// The `len` bytes from `start`, which go back when `owner` is dropped.
+    /// Lends the `len` bytes from `start`. They return to the kernel when `owner` is dropped.
     ///
     /// # Safety
-    /// Until the last clone of `owner` is dropped the bytes must stay mapped and readable, and what is asked for by
-    /// [`Lent::slice`] must not be written. Where only some of the bytes are lent (frames of a UMEM), who
-    /// makes this has to see to it that no others are asked for.
+    /// Until the last clone of `owner` is dropped the bytes must stay mapped and readable, and bytes that [`Lent::slice`]
+    /// returns must not be written. If only some of the bytes are lent (frames of a UMEM), the caller must ensure that no
+    /// others are requested.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Lent {
         Lent { start, len, owner }
     }
 
-    /// Whose the memory is: what [`Lent::new`] was given.
+    /// The owner of the memory, as passed to [`Lent::new`].
     #[must_use]
     pub fn owner(&self) -> &Arc<dyn Any + Send + Sync> {
         &self.owner
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -53,7 +53,7 @@ impl Lent {
     /// The `len` bytes from `offset`.
     ///
     /// # Panics
-    /// When they reach beyond the end.
+    /// If they reach beyond the end.
     #[inline(always)]
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
@@ -69,7 +69,7 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// Own memory as though it were lent: for tests, and for sources that have frames in memory of another kind.
+/// Treats normal memory as lent: for tests, and for sources whose frames are in other memory.
 impl From<Arc<[u8]>> for Lent {
     fn from(bytes: Arc<[u8]>) -> Lent {
         let (start, len) = (NonNull::from(&bytes[..]).cast(), bytes.len());

@@ -1,8 +1,7 @@
-//! Sockets that give packets without copying them: the kernel writes frames into memory that it shares with the
-//! process, and what it wrote is [`Lent`] until it is dropped, by whatever thread drops it last.
+//! Sockets that deliver packets without copying them. The kernel writes frames into memory that it shares with the
+//! process. The frames are [`Lent`] until they are dropped, by whichever thread drops them last.
 //!
-//! This is the only crate that maps memory of the kernel. What it hands out is safe to use; `rxsteer-user` makes
-//! sources of it.
+//! This is the only crate that maps memory of the kernel. Its interface is safe; `rxsteer-user` makes sources from it.
 
 mod filter;
 mod frames;

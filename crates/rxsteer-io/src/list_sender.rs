@@ -1,38 +1,38 @@
-//! Sending lists of frames that packet sockets received, on a packet socket: one system call for a list.
+//! Sends lists of frames that packet sockets received through a packet socket, with one system call per list.
 
 use crate::frames::SEND_HEADER;
 use crate::interface_out::PacketSender;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Frames of one system call.
+/// The number of frames per system call.
 const MOST: usize = 64;
-/// System calls without progress after which a frame is not waited for any longer.
+/// After this many system calls without progress, a frame is given up.
 const TRIES: u32 = 64;
-/// The header of a frame that came without one: it is sent as it is.
+/// The header for a frame that arrived without one: it is sent unchanged.
 const AS_IT_IS: [u8; SEND_HEADER] = [0; SEND_HEADER];
 
-/// A packet socket that sends lists of frames by one interface, for one thread.
+/// A packet socket that sends lists of frames on one interface, for one thread.
 ///
-/// Frames are with the driver when [`ListSender::send`] returns, in their order. Which TX queue they are in depends on the CPU
-/// that sends: frames that two CPUs send one after the other stay in order where the interface has one TX queue.
+/// When [`ListSender::send`] returns, the driver has the frames, in order. Their TX queue depends on the CPU that sends:
+/// frames that two CPUs send one after the other stay in order only if the interface has one TX queue.
 #[derive(Debug)]
 pub struct ListSender {
     socket: PacketSender,
-    /// Of the call in hand, two for each frame: its header and its bytes. Empty between calls.
+    /// The parts of the present call, two for each frame: its header and its bytes. Empty between calls.
     parts: Vec<libc::iovec>,
-    /// Of the call in hand; they point into `parts`. Empty between calls.
+    /// The messages of the present call; they point into `parts`. Empty between calls.
     messages: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers are what forbids it, and there are none between calls of `send`, which borrows all of it.
+// SAFETY: only the pointers prevent Send, and there are none between calls of `send`, which borrows `self` mutably.
 unsafe impl Send for ListSender {}
 
 impl ListSender {
-    /// For the interface of this name.
+    /// A sender for the interface of this name.
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` without CAP_NET_RAW, `ENODEV` where there is no such interface.
+    /// The kernel's error: `EPERM` without CAP_NET_RAW, `ENODEV` if there is no such interface.
     pub fn new(name: &str) -> io::Result<ListSender> {
         let socket = PacketSender::new(name)?;
         socket.take_headers()?;
@@ -40,11 +40,11 @@ impl ListSender {
         Ok(ListSender { socket, parts, messages })
     }
 
-    /// Sends frames in their order, each with the [`SEND_HEADER`] bytes that came with it, where any did; how many the
+    /// Sends frames in order, each with the [`SEND_HEADER`] bytes that it arrived with, if any. Returns how many the
     /// driver took. It has no room for the others, they are too long for it, or it is down.
     ///
     /// # Panics
-    /// When a header has another length.
+    /// If a header has another length.
     pub fn send<'a>(
         &mut self,
         frames: impl IntoIterator<Item = (Option<&'a [u8]>, &'a [u8])>,
@@ -74,14 +74,14 @@ impl ListSender {
         }
     }
 
-    /// Sends what is in `messages`; how many were taken.
+    /// Sends the messages in `messages`. Returns how many were taken.
     fn send_messages(&mut self) -> u64 {
         let (mut next, mut taken, mut tries) = (0, 0, 0);
         while next < self.messages.len() {
             let left = &mut self.messages[next..];
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: so many messages, whose parts are the frames that the caller of `send` lends; the kernel reads them,
-            // and writes only the lengths in the messages.
+            // SAFETY: this many messages, whose parts are the frames that the caller of `send` lends; the kernel reads
+            // them, and writes only the lengths in the messages.
             let sent = unsafe {
                 let fd = self.socket.as_fd().as_raw_fd();
                 libc::sendmmsg(fd, left.as_mut_ptr(), left.len() as u32, flags as _)
@@ -94,12 +94,12 @@ impl ListSender {
             }
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => {}
-                // The driver or the socket has no room now; the frame is still ours.
+                // The driver or the socket has no room at present, and the frame was not sent.
                 Some(libc::ENOBUFS | libc::EAGAIN) if tries < TRIES => {
                     tries += 1;
                     std::thread::yield_now();
                 }
-                // This frame can't be sent: too long, or nothing that the interface takes.
+                // This frame can't be sent: it is too long, or the interface does not accept it.
                 Some(libc::ENOBUFS | libc::EAGAIN | libc::EMSGSIZE | libc::EINVAL) => next += 1,
                 // The interface is down or gone.
                 _ => break,

@@ -1,15 +1,16 @@
 //! Packet sockets with a ring of blocks (AF_PACKET, TPACKET_V3), read in place.
 //!
 //! The kernel fills the blocks of a ring in turn (net/packet/af_packet.c, `tpacket_rcv`, `prb_*`). A block that is full,
-//! or older than the retire timeout, is the process's until its status is set back. Here that happens when the last
-//! [`Lent`](crate::Lent) of the block is dropped, on whatever thread: so several blocks are held at once, and come back in any order.
-//! The kernel takes them strictly in order, though: it stops at a block that is still held, and drops until that is back.
+//! or older than the retire timeout, belongs to the process until its status is set back. Here that happens when the last
+//! [`Lent`](crate::Lent) of the block is dropped, on any thread. So several blocks can be held at once, and return in any
+//! order. However, the kernel takes them strictly in order: at a block that is still held it stops, and drops frames
+//! until that block returns.
 //!
-//! Why not a crate: `netring` (0.28) lends one block at a time and `pcap` one frame, both bound to a borrow of the socket;
-//! neither lets other threads hold blocks.
+//! Why not a crate: `netring` (0.28) lends one block at a time and `pcap` one frame, both bound to a borrow of the
+//! socket. Neither lets other threads hold blocks.
 //!
-//! A VLAN tag that was taken out of the frame (`tp_vlan_tci`) is put back in place, as libpcap does it: the two addresses
-//! move into the free bytes before the frame.
+//! A VLAN tag that the kernel removed from the frame (`tp_vlan_tci`) is restored in place, as in libpcap: the two
+//! addresses move into the free bytes before the frame.
 
 pub use crate::filter::FilterInstruction;
 use crate::filter::{EVERYTHING, NOTHING};
@@ -22,38 +23,39 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A protocol that no frame has: a socket bound to it receives nothing.
+/// A protocol that no frame has: a socket that is bound to it receives nothing.
 const NO_PROTOCOL: u16 = 0xffff;
 
-/// How a socket receives.
+/// Options of a socket.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RingOptions {
-    /// Bytes of a block, a multiple of the page size. Frames are cut off at somewhat less.
+    /// The size of a block in bytes, a multiple of the page size. Frames are cut off at slightly less.
     pub block_size: u32,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u32,
-    /// After how long a block that holds a frame is handed over though it is not full; whole milliseconds, at least 1.
+    /// After this time a block with a frame is handed over even if it is not full; whole milliseconds, at least 1.
     pub retire: Duration,
-    /// Whether the interface takes frames for other addresses while the socket is there.
+    /// Whether the interface receives frames for other addresses while the socket exists.
     pub promiscuous: bool,
-    /// Whether frames that this host sends are received, too.
+    /// Whether the frames that this host sends are received, too.
     pub outgoing: bool,
-    /// Whether the kernel gives each frame its hash ([`RingFrame::hash`]).
+    /// Whether the kernel adds its hash to each frame ([`RingFrame::hash`]).
     pub hash: bool,
-    /// Whether times are the NIC's, where it gives any.
+    /// Whether to use the NIC's timestamps, if available.
     pub hardware_time: bool,
-    /// Classic BPF: frames for which it returns 0 are not received. No instruction: all are.
+    /// A classic BPF program: frames for which it returns 0 are not received. Without instructions, all frames are
+    /// received.
     pub filter: Vec<FilterInstruction>,
-    /// Shares the frames out to all sockets of the group.
+    /// Divides the frames among all sockets of the group.
     pub fanout: Option<Fanout>,
-    /// Whether the kernel writes before each frame what a device has to do with it before it is on a wire: then
-    /// [`ListSender`](crate::ListSender) can send it on, merged segments and all.
+    /// Whether the kernel writes before each frame what a device must do before it sends the frame. Then
+    /// [`ListSender`](crate::ListSender) can send it on, including merged segments.
     pub send_header: bool,
 }
 
 impl Default for RingOptions {
-    /// 128 blocks of 256 KiB, handed over after 1 ms at the latest; frames of this host are left out.
+    /// 128 blocks of 256 KiB, handed over after 1 ms at the latest; frames of this host are not received.
     fn default() -> RingOptions {
         RingOptions {
             block_size: 256 * 1024,
@@ -73,13 +75,13 @@ impl Default for RingOptions {
 /// A group of sockets that share frames (packet(7), `PACKET_FANOUT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fanout {
-    /// Number of the group.
+    /// The number of the group.
     pub group: u16,
-    /// By what frames are shared out.
+    /// How frames are divided.
     pub by: FanoutBy,
 }
 
-/// By what frames are shared out.
+/// How frames are divided among sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FanoutBy {
     /// The kernel's hash of the flow.
@@ -94,7 +96,7 @@ pub enum FanoutBy {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// There is no such interface.
+    /// The interface does not exist.
     #[error("there is no interface '{0}' in this network namespace; `ip link` lists them")]
     NoInterface(String),
     /// The process lacks the capability.
@@ -105,31 +107,31 @@ pub enum PacketError {
     /// There is no memory for the ring.
     #[error("a ring of {} MiB can't be had ({error}); ask for fewer or smaller blocks", .bytes >> 20)]
     RingMemory {
-        /// Bytes.
+        /// The size in bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
     /// The kernel refused the filter.
     #[error("the kernel refused the filter of {0} instructions: {1}")]
     Filter(usize, #[source] io::Error),
-    /// Another call failed; holds what it was for.
+    /// Another call failed; holds its purpose.
     #[error("can't {0}: {1}")]
     System(&'static str, #[source] io::Error),
 }
 
-/// Keeps an interface in promiscuous mode; it ends when this is dropped, also by the end of the process.
+/// Keeps an interface in promiscuous mode, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Promiscuous {
     _socket: OwnedFd,
 }
 
 impl Promiscuous {
-    /// Has the interface of this index receive frames for other addresses.
+    /// Makes the interface of this index receive frames for other addresses.
     ///
     /// # Errors
-    /// [`PacketError`]; it requires CAP_NET_RAW.
+    /// [`PacketError`]; this requires CAP_NET_RAW.
     pub fn on(index: u32) -> Result<Promiscuous, PacketError> {
         let socket = open_socket()?;
         join_promiscuous(socket.as_fd(), index)?;
@@ -155,23 +157,23 @@ fn join_promiscuous(socket: BorrowedFd<'_>, index: u32) -> Result<(), PacketErro
         .map_err(|error| PacketError::System("use promiscuous mode", error))
 }
 
-/// What the kernel counted since it was asked last.
+/// The kernel's counts since they were last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
-    /// Frames that passed the filter, those dropped among them.
+    /// Frames that passed the filter, including those dropped.
     pub packets: u64,
-    /// Frames dropped, since no block was free.
+    /// Frames dropped because no block was free.
     pub drops: u64,
     /// How often the kernel found the next block still held.
     pub freezes: u64,
 }
 
-/// What became of a wait for frames.
+/// The result of a wait for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// There may be a block.
     Ready,
-    /// Nothing came.
+    /// No frame arrived.
     TimedOut,
     /// The interface went down; it may come up again.
     Down,
@@ -182,7 +184,7 @@ pub enum Waited {
 /// A packet socket and its ring.
 #[derive(Debug)]
 pub struct PacketSocket {
-    // Before the ring: what is mapped keeps the socket itself.
+    // Declared before the ring, since the mapping itself keeps the socket alive.
     fd: OwnedFd,
     ring: Arc<Mapped>,
     index: u32,
@@ -192,10 +194,10 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Receives from the interface with this number.
+    /// Receives from the interface with this index.
     ///
     /// # Errors
-    /// [`PacketError`], where the kernel refuses something.
+    /// [`PacketError`] if the kernel refuses an operation.
     pub fn open(index: u32, options: &RingOptions) -> Result<PacketSocket, PacketError> {
         let mut socket = PacketSocket::prepare(index, options)?;
         socket.resume().map_err(|error| PacketError::System("bind to the interface", error))?;
@@ -207,7 +209,7 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// All but the binding: it receives nothing yet.
+    /// All steps except binding: the socket receives nothing yet.
     fn prepare(index: u32, options: &RingOptions) -> Result<PacketSocket, PacketError> {
         let fd = open_socket()?;
         let set = |name: c_int, value: c_int, purpose: &'static str| {
@@ -216,7 +218,7 @@ impl PacketSocket {
         };
         set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int, "use TPACKET_V3")?;
         if !options.outgoing {
-            // Since Linux 4.20.
+            // Available since Linux 4.20.
             set(libc::PACKET_IGNORE_OUTGOING, 1, "leave out outgoing frames")?;
         }
         if options.hardware_time {
@@ -263,19 +265,19 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Goes on with a fresh ring where the next block is held and the kernel waits for it ([`PacketSocket::is_stuck`]):
-    /// the old ring, of which blocks are held still, and what the kernel counted for it. `None` where the block came
-    /// back meanwhile. Frames between the two rings, for some microseconds, are in no count.
+    /// Replaces the ring if the next block is held and the kernel waits for it ([`PacketSocket::is_stuck`]). Returns the
+    /// old ring, whose blocks are still held, and the kernel's counts for it; `None` if the block has returned in the
+    /// meantime. No count includes the frames that arrive between the two rings, for some microseconds.
     ///
     /// # Errors
-    /// [`PacketError`], where the kernel refuses a second ring; then this goes on with the first.
+    /// [`PacketError`] if the kernel refuses a second ring. Then the first one remains in use.
     pub fn replace_ring(
         &mut self,
         options: &RingOptions,
     ) -> Result<Option<(RingInUse, RingCounts)>, PacketError> {
         let system = |error| PacketError::System("replace a ring", error);
         let mut fresh = PacketSocket::prepare(self.index, options)?;
-        // A filter takes effect at once, while binding anew waits for all readers in the kernel.
+        // A filter takes effect at once. Binding again would wait for all readers in the kernel.
         sys::attach_filter(self.fd.as_fd(), &[NOTHING]).map_err(system)?;
         let bound = if self.is_stuck() { Some(fresh.resume()) } else { None };
         let Some(Ok(())) = bound else {
@@ -285,7 +287,7 @@ impl PacketSocket {
             return bound.map_or(Ok(None), |bound| bound.map(|()| None).map_err(system));
         };
         let counts = self.counts().map_err(system)?;
-        // It stays while blocks of it are held, and is to be asked for no frame meanwhile.
+        // The old ring stays while blocks of it are held, and must receive no frame in this time.
         self.pause().map_err(system)?;
         Ok(Some((std::mem::replace(self, fresh).ring(), counts)))
     }
@@ -297,21 +299,21 @@ impl PacketSocket {
         Some(RingBlock::new(held, self.has_send_header))
     }
 
-    /// Whether the block that the kernel has to fill next is still held: then nothing comes until it is given back.
+    /// Whether the block that the kernel must fill next is still held: then no frame arrives until it returns.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.ring.is_held(self.next)
     }
 
-    /// The ring, to see whether anything of it is held once the socket is dropped.
+    /// The ring, to check whether blocks of it are held after the socket is dropped.
     fn ring(&self) -> RingInUse {
         RingInUse(Arc::downgrade(&self.ring))
     }
 
-    /// Waits for a block, at most so long. While the last block that was handed over is held, this returns at once.
+    /// Waits for a block, at most for `timeout`. While the last block that was handed over is held, this returns at once.
     ///
     /// # Errors
-    /// When the system call fails.
+    /// If the system call fails.
     pub fn wait(&self, timeout: Duration) -> io::Result<Waited> {
         if !sys::poll_in(self.fd.as_fd(), timeout)? {
             return Ok(Waited::TimedOut);
@@ -323,11 +325,11 @@ impl PacketSocket {
         })
     }
 
-    /// Receives nothing more; what is in the ring stays there, and an open block is handed over by its timeout.
-    /// (A member of a fanout group can't be bound anew: it goes on.)
+    /// Stops receiving. Frames in the ring stay there, and an open block is handed over after its timeout. (A member of a
+    /// fanout group can't be bound again: it continues to receive.)
     ///
     /// # Errors
-    /// When the system call fails.
+    /// If the system call fails.
     pub fn pause(&mut self) -> io::Result<()> {
         if self.has_fanout {
             return Ok(());
@@ -338,15 +340,15 @@ impl PacketSocket {
     /// Receives again.
     ///
     /// # Errors
-    /// When the system call fails.
+    /// If the system call fails.
     pub fn resume(&mut self) -> io::Result<()> {
         sys::bind_packet(self.fd.as_fd(), self.index, libc::ETH_P_ALL as u16)
     }
 
-    /// What the kernel counted since this was called last.
+    /// The kernel's counts since the last call.
     ///
     /// # Errors
-    /// When the system call fails.
+    /// If the system call fails.
     pub fn counts(&self) -> io::Result<RingCounts> {
         let counts: tpacket_stats_v3 =
             sys::packet_statistics(self.fd.as_fd(), libc::PACKET_STATISTICS)?;
@@ -375,7 +377,7 @@ impl AsRawFd for PacketSocket {
 pub struct RingInUse(Weak<Mapped>);
 
 impl RingInUse {
-    /// Whether its memory is still there: the socket is open, or a block is held.
+    /// Whether its memory still exists: the socket is open, or a block is held.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.0.strong_count() != 0
@@ -383,7 +385,7 @@ impl RingInUse {
 }
 
 fn request(options: &RingOptions) -> tpacket_req3 {
-    // Frames of TPACKET_V3 have no fixed size; the kernel only wants the numbers to fit.
+    // Frames of TPACKET_V3 have no fixed size; the kernel only requires that the numbers fit.
     const FRAME: u32 = 2048;
     tpacket_req3 {
         tp_block_size: options.block_size,
@@ -396,24 +398,24 @@ fn request(options: &RingOptions) -> tpacket_req3 {
     }
 }
 
-/// The number of the interface with this name.
+/// The index of the interface with this name.
 ///
 /// # Errors
-/// [`PacketError::NoInterface`]; its name is as it was given.
+/// [`PacketError::NoInterface`], with the name as given.
 pub fn interface_index(name: &str) -> Result<u32, PacketError> {
     sys::interface_index(name).ok_or_else(|| PacketError::NoInterface(name.to_owned()))
 }
 
-/// Whether there is an interface with this number in the network namespace.
+/// Whether the network namespace has an interface with this index.
 #[must_use]
 pub fn interface_exists(index: u32) -> bool {
     sys::interface_name(index).is_some()
 }
 
-/// What an interface's frames begin with, by the kernel's number (linux/if_arp.h, `ARPHRD_*`).
+/// The link type of an interface, as the kernel's number (linux/if_arp.h, `ARPHRD_*`).
 ///
 /// # Errors
-/// When the interface is gone.
+/// If the interface is gone.
 pub fn interface_type(name: &str) -> io::Result<u16> {
     sys::interface_type(name)
 }

@@ -1,4 +1,4 @@
-//! A ring's memory: which of its blocks are held.
+//! A ring's memory, and which of its blocks are held.
 
 use libc::{tpacket_block_desc, tpacket_hdr_v1};
 use std::io;
@@ -14,12 +14,12 @@ use crate::sys::Mapping;
 pub(crate) struct Mapped {
     mapping: Mapping,
     block_size: usize,
-    /// For each block whether it is held here. Its status alone does not distinguish a block that is held from one that the
-    /// kernel has filled again.
+    /// Whether each block is held here. The status alone does not distinguish a held block from one that the kernel has
+    /// filled again.
     held: Box<[AtomicBool]>,
 }
 
-/// A block that is held; its drop gives it back.
+/// A held block; its drop returns it to the kernel.
 #[derive(Debug)]
 pub(crate) struct Held {
     ring: Arc<Mapped>,
@@ -27,7 +27,7 @@ pub(crate) struct Held {
 }
 
 impl Mapped {
-    /// Maps the ring that the socket has been given.
+    /// Maps the socket's ring.
     pub(crate) fn new(fd: BorrowedFd<'_>, block_size: u32, blocks: u32) -> io::Result<Mapped> {
         let block_size = block_size as usize;
         let mapping = Mapping::shared(fd, block_size * blocks as usize)?;
@@ -44,7 +44,7 @@ impl Mapped {
         self.held[block as usize].load(Ordering::Acquire)
     }
 
-    /// Takes a block if the kernel has handed it over and it is not held. For one thread at a time.
+    /// Takes a block if the kernel has handed it over and it is not held. Only one thread may call this at a time.
     pub(crate) fn take(ring: &Arc<Mapped>, block: u32) -> Option<Arc<Held>> {
         // ORDER: Acquire; pairs with the kernel's write barrier before it sets the status.
         let is_ready =
@@ -52,7 +52,7 @@ impl Mapped {
         if ring.is_held(block) || !is_ready(ring) {
             return None;
         }
-        // ORDER: Relaxed; only this thread looks for blocks, and whoever drops it gets it from here.
+        // ORDER: Relaxed; only this thread takes blocks, and the thread that drops it gets it from this one.
         ring.held[block as usize].store(true, Ordering::Relaxed);
         Some(Arc::new(Held { ring: ring.clone(), block }))
     }
@@ -72,7 +72,7 @@ impl Mapped {
 }
 
 impl Held {
-    /// Where the block is, and its size.
+    /// The address of the block, and its size.
     pub(crate) fn bytes(&self) -> (NonNull<u8>, usize) {
         (self.ring.start(self.block), self.ring.block_size)
     }
@@ -87,8 +87,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // ORDER: Release, both; everything read of the block was read before. The kernel's full barrier pairs with the
-        // first, the Acquire in `Mapped::is_held` with the second: whoever sees the block free sees its status, too.
+        // ORDER: Release, both; all reads of the block come before. The kernel's full barrier pairs with the first, the
+        // Acquire in `Mapped::is_held` with the second: a thread that sees the block free also sees its status.
         self.ring.status(self.block).store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.ring.held[self.block as usize].store(false, Ordering::Release);
     }

@@ -74,7 +74,7 @@ pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32, protocol: u16) -> io::
     checked(unsafe { libc::bind(fd.as_raw_fd(), place, len) }).map(|_| ())
 }
 
-/// Lets only those frames through that the filter does.
+/// Installs a filter: the socket receives only the frames that the filter accepts.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, filter: &[FilterInstruction]) -> io::Result<()> {
     let instruction = |of: &FilterInstruction| libc::sock_filter {
         code: of.code,
@@ -90,7 +90,7 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, filter: &[FilterInstruction]) ->
     set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
 }
 
-/// Waits until there is something to read or an error, at most so long; says whether there is.
+/// Waits until there is data to read or an error, at most for `timeout`. Returns whether there is.
 pub(crate) fn poll_in(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let millis = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
@@ -102,7 +102,7 @@ pub(crate) fn poll_in(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool>
     }
 }
 
-/// The number of an interface.
+/// The index of an interface.
 pub(crate) fn interface_index(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     // SAFETY: a string that ends with 0 and lives here.
@@ -113,7 +113,7 @@ pub(crate) fn interface_index(name: &str) -> Option<u32> {
 /// The name of an interface.
 pub(crate) fn interface_name(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer is as long as the function wants it.
+    // SAFETY: the buffer has the length that the function requires.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
     if found.is_null() {
         return None;
@@ -122,9 +122,9 @@ pub(crate) fn interface_name(index: u32) -> Option<String> {
     Some(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }
 
-/// What kind of hardware address an interface has (`ARPHRD_*`).
+/// The hardware type of an interface (`ARPHRD_*`).
 pub(crate) fn interface_type(name: &str) -> io::Result<u16> {
-    // SAFETY: numbers, for which 0 is right.
+    // SAFETY: numbers, for which 0 is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -152,13 +152,13 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: it is an address range; who reads or writes there has to see to order.
+// SAFETY: it is an address range; its users ensure the order of reads and writes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The memory behind `fd`, from its beginning, to read and write.
+    /// Maps the memory of `fd` from its beginning, for reading and writing.
     pub(crate) fn shared(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at a place that the kernel chooses.

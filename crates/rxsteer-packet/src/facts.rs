@@ -1,4 +1,4 @@
-//! The header fields that rules before the policy look at ([`rxsteer_core::matching`]).
+//! The header fields that the rules before the policy examine ([`rxsteer_core::matching`]).
 
 use crate::bytes::be16;
 use crate::dissect::{DissectOptions, dissect};
@@ -7,10 +7,10 @@ use crate::link::LinkType;
 use crate::tunnel_id::{TunnelKind, tunnel_id};
 use rxsteer_core::matching::{Facts, TunnelNumber};
 
-/// The fields of a frame; `None` if it has no readable IP header. The number of its tunnel is read only if `with_tunnel`.
+/// The fields of a frame; `None` if it has no readable IP header. The tunnel number is read only if `with_tunnel`.
 ///
-/// They are those of the packet that the steering key is read from: the inner one of a tunnel that is entered, else the outer one. VLAN and the number of a
-/// tunnel are the outermost. The frame does not show its interface.
+/// The fields belong to the packet that the steering key is read from: the inner one if a tunnel is entered, else the
+/// outer one. VLAN and tunnel number are the outermost ones. A frame does not show its interface.
 #[must_use]
 pub fn facts(
     link: LinkType,
@@ -22,7 +22,7 @@ pub fn facts(
     let flow = dissection.flow()?;
     // Fragments inside a tunnel are not entered.
     let has_ports = dissection.inner_transport && !dissection.fragment;
-    // The first two bytes hold the version, and the code point: 8 bits on in IPv4, 4 bits on in IPv6.
+    // The first two bytes hold the version and the code point, which begins at bit 8 in IPv4 and at bit 4 in IPv6.
     let first = be16(frame, dissection.l3_offset as usize)?;
     let dscp = if flow.ip_version == 4 { first & 0xff } else { first >> 4 & 0xff } >> 2;
     let number = if with_tunnel { tunnel_id(link, frame) } else { None };

@@ -1,10 +1,9 @@
 //! The fast path: it reads the most frequent kinds of frames with one bounds check and without a walk.
 //!
-//! These frames are Ethernet without a tag; IPv4 without options or IPv6 without extension headers; TCP or UDP
-//! with its whole header. They are not fragments, not UDP when tunnels are to be entered,
-//! and not UDP of a tunnel whose number belongs to the key. The full dissector
-//! must give the same result for every frame read here. All other frames are left to the full dissector (`None`),
-//! so this file contains only conditions.
+//! These frames are Ethernet without a tag; IPv4 without options or IPv6 without extension headers; TCP or UDP with its
+//! whole header. They are not fragments, not UDP when tunnels are to be entered, and not UDP of a tunnel whose number
+//! belongs to the key. The full dissector must give the same result for every frame read here. All other frames are left
+//! to the full dissector (`None`), so this file contains only conditions.
 
 use crate::ip::{TCP, UDP};
 use crate::options::DissectOptions;

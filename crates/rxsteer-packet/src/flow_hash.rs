@@ -21,9 +21,9 @@
 //!    with 64-bit key words a: h = ((a₀ + (u mod 2³²)) · (a₁ + ⌊u / 2³²⌋) + a₂ mod 2⁶⁴) ≫ 32.
 //! 6. A 0 becomes 1, since 0 means "no hash".
 //!
-//! IPv4 and IPv6 have key words of their own. All of them come from the 128-bit secret: they are
-//! the first 104 bytes of the ChaCha20 key stream whose key is the secret followed by
-//! `DOMAIN`, counter and nonce 0, read as little-endian numbers in the order of [`HashWords`].
+//! IPv4 and IPv6 have separate key words. All of them come from the 128-bit secret. They are the first 104 bytes of the
+//! ChaCha20 key stream whose key is the secret followed by `DOMAIN`, with counter and nonce 0, read as little-endian
+//! numbers in the order of [`HashWords`].
 //!
 //! # What it guarantees
 //!

@@ -1,5 +1,5 @@
-//! One IP header, the extension headers after it, and the ports of the transport header behind them; or why the header
-//! cannot be read.
+//! One IP header, the extension headers after it, and the ports of the transport header; or why the header cannot be
+//! read.
 
 use crate::bytes::{array, be16, byte};
 use crate::link::Network;

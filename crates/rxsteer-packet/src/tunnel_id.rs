@@ -1,8 +1,8 @@
-//! The number by which the two ends of a tunnel know one direction of it, and the kinds of tunnels that have one.
+//! The numbers that identify one direction of a tunnel to its two ends, and the kinds of tunnels that have them.
 //!
-//! Such a number can take the place of the ports in the steering key ([`TunnelKinds`] in
-//! [`DissectOptions`](crate::DissectOptions)). It stands in the first bytes of a packet, in clear, also where the
-//! packet inside is encrypted:
+//! Such a number can replace the ports in the steering key ([`TunnelKinds`] in
+//! [`DissectOptions`](crate::DissectOptions)). It is in the first bytes of a packet, and is readable even if the inner
+//! packet is encrypted:
 //!
 //! | kind | where | its number | packets without it |
 //! |---|---|---|---|
@@ -12,9 +12,9 @@
 //! | WireGuard | UDP port 51820 (the protocol paper, 5.4.6) | receiver index of transport data | handshakes, cookies |
 //! | VXLAN, Geneve | UDP to ports 4789 and 8472, 6081 (RFC 7348, 8926) | VNI | other versions, control packets |
 //!
-//! Each direction of a tunnel has a number of its own (a VNI has not), and a new one after a rekey. Packets without
-//! the number have the key that they have without this: addresses and ports. So do all fragments, since later ones
-//! lack the number: one datagram has one key.
+//! Each direction of a tunnel has a separate number (except for a VNI), and a new one after a rekey. Packets without the
+//! number keep their normal key: addresses and ports. So do all fragments, since later fragments do not contain the
+//! number: one datagram has one key.
 
 use crate::bytes::{array, be32};
 use crate::ip::{IpPacket, UDP};
@@ -46,25 +46,25 @@ pub enum TunnelKind {
 /// The number of a packet's tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TunnelId {
-    /// What the number is.
+    /// The kind of tunnel.
     pub kind: TunnelKind,
     /// The number; not 0, except for a VNI.
     pub id: u32,
 }
 
-/// The kinds of tunnels whose number takes the place of the ports in the steering key. By default none.
+/// The kinds of tunnels whose number replaces the ports in the steering key. The default is none.
 ///
 /// As text: `none`, `all`, or names separated by commas, as in `esp,gtp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TunnelKinds(u8);
 
 impl TunnelKinds {
-    /// No kind: keys have ports.
+    /// No kind: keys use ports.
     pub const NONE: TunnelKinds = TunnelKinds(0);
     /// Every kind that can be chosen.
     pub const ALL: TunnelKinds = TunnelKinds(15);
 
-    /// The kinds that can be chosen, by name. Tunnels with a VNI are not among them: their senders vary the source port.
+    /// The kinds that can be chosen, by name. Tunnels with a VNI are not included: their senders vary the source port.
     pub const NAMES: [(&'static str, TunnelKind); 4] = [
         ("esp", TunnelKind::Esp),
         ("gtp", TunnelKind::Gtp),
@@ -72,14 +72,14 @@ impl TunnelKinds {
         ("wireguard", TunnelKind::Wireguard),
     ];
 
-    /// Whether there is none.
+    /// Whether no kind is chosen.
     #[inline(always)]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `kind` is one of them.
+    /// Whether `kind` is chosen.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, kind: TunnelKind) -> bool {
@@ -114,7 +114,7 @@ impl fmt::Display for TunnelKinds {
     }
 }
 
-/// A text names something that is no kind of tunnel that can be chosen; holds the part.
+/// A part of a text is not a kind of tunnel that can be chosen; holds the part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelKindsError(String);
 
@@ -197,15 +197,15 @@ pub(crate) fn of_packet(packet: &IpPacket<'_>) -> Option<TunnelId> {
     (id != 0 || has_vni).then_some(TunnelId { kind, id })
 }
 
-/// The number in the first bytes behind a UDP header, which are a header of `kind`.
+/// The number in the first bytes after a UDP header, if they are a header of `kind`.
 fn in_udp(kind: TunnelKind, header: &[u8; 8]) -> Option<u32> {
     let [a, b, c, d, last @ ..] = *header;
     let number = u32::from_be_bytes(last);
     match kind {
         TunnelKind::Esp => Some(u32::from_be_bytes([a, b, c, d])),
-        // Version 1: a G-PDU, or the end marker behind the last one of the same TEID.
+        // Version 1: a G-PDU, or the end marker that follows the last G-PDU of a TEID.
         TunnelKind::Gtp => (a >> 4 == 0b0011 && b >= 254).then_some(number),
-        // Data of version 3.
+        // A data packet of version 3.
         TunnelKind::L2tp => (a & 0x80 == 0 && b & 0x0f == 3).then_some(number),
         // Transport data; the index is in little-endian order.
         TunnelKind::Wireguard => ([a, b, c, d] == [4, 0, 0, 0]).then_some(number.swap_bytes()),

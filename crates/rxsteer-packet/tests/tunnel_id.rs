@@ -1,4 +1,4 @@
-//! The number of a tunnel in the place of ports.
+//! The tunnel number in place of the ports.
 
 use crate::frames::*;
 use rxsteer_core::FlowKey;
@@ -83,7 +83,7 @@ fn number_takes_the_place_of_the_ports_of_the_chosen_kinds_alone() {
     }
 }
 
-/// Packets that have no number keep addresses and ports; so do all fragments, that they stay together.
+/// Packets without a number keep addresses and ports. So do all fragments, so that they stay together.
 #[test]
 fn packets_without_a_number_keep_their_ports() {
     let keeps = |packet: Vec<u8>| {
@@ -92,11 +92,11 @@ fn packets_without_a_number_keep_their_ports() {
         assert_eq!(key(&packet, only(TunnelKinds::ALL)), plain, "{packet:02x?}");
     };
     let in_udp = |port, payload: &[u8]| keeps(ipv4(UDP, &udp_to(port, payload)));
-    // IKE behind the non-ESP marker, a keepalive, and half of a header.
+    // IKE after the non-ESP marker, a keepalive, and half of a header.
     in_udp(4500, &[&[0; 4], &[7; 28][..]].concat());
     in_udp(4500, &[0xff]);
     in_udp(4500, &[1, 2, 3, 4, 5, 6, 7]);
-    // WireGuard's handshake and cookie, and what only looks like data.
+    // WireGuard's handshake and cookie, and a packet that only resembles data.
     for start in [[1, 0, 0, 0], [2, 0, 0, 0], [3, 0, 0, 0], [4, 0, 1, 0]] {
         in_udp(51820, &number(start, &[7; 140]));
     }

@@ -15,7 +15,7 @@ pub(crate) use loom::{
     thread::{Thread, current, park},
 };
 
-/// loom has no time: the worker sleeps until it is woken, which has to suffice.
+/// loom has no time: the worker sleeps until it is woken.
 #[cfg(loom)]
 pub(crate) fn park_timeout(_: std::time::Duration) {
     park();

@@ -1,5 +1,5 @@
-//! A backlog: one RX thread's queue to one CPU. Descriptors go through the ring; the blocks their
-//! frames lie in go beside it, once per block.
+//! A backlog: one RX thread's queue to one CPU. The ring carries descriptors. A second queue carries the blocks that hold
+//! their frames, each block once.
 //!
 //! ```text
 //!  BacklogSender ──► ring of 16-byte descriptors ──► BacklogReceiver
@@ -13,10 +13,10 @@ use rxsteer_ring::{Consumer, Producer, ring};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// In [`Descriptor::frame`]: the frame is the first of another block than the one before it.
+/// A bit of [`Descriptor::frame`]: the frame is the first one of its block in this backlog.
 const NEW_BLOCK: u32 = 1 << 31;
 
-/// What goes through a ring for one packet.
+/// The entry of a ring for one packet.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Descriptor {
@@ -55,39 +55,37 @@ impl Descriptor {
 pub(crate) struct BacklogSender {
     ring: Producer<Descriptor>,
     blocks: rtrb::Producer<Arc<Block>>,
-    /// Number of the block the last descriptor lay in; blocks are numbered from 1 by the receiver.
+    /// The number of the block of the last descriptor. The receiver numbers blocks from 1.
     block_number: u64,
     closed: Arc<AtomicBool>,
-    /// The batch in which [`BacklogSender::waiting`] last read how far the worker is.
+    /// The batch in which [`BacklogSender::waiting`] last read the worker's position.
     looked_in: u32,
-    /// Whether something is written and not yet published.
+    /// Whether a descriptor is written and not yet published.
     pub(crate) touched: bool,
-    /// What was sent, and to which CPU.
+    /// The counts of what was sent, and the CPU.
     pub(crate) progress: Arc<BacklogProgress>,
 }
 
 /// The worker's end of a backlog.
 #[derive(Debug)]
 pub(crate) struct BacklogReceiver {
-    /// The CPU it leads to, whoever serves it.
+    /// The CPU that the backlog belongs to, whichever worker serves it.
     pub(crate) cpu: CpuId,
     ring: Consumer<Descriptor>,
     blocks: rtrb::Consumer<Arc<Block>>,
     /// The block of the oldest packet.
     block: Option<Arc<Block>>,
-    /// Whether it has to be let go of with its last packet here.
+    /// Whether that block is lent, so that it must be released with its last packet in this backlog.
     block_is_lent: bool,
-    /// Position at which `block` was taken from the queue, so that looking at a list twice takes
-    /// it once.
+    /// The position at which `block` was taken from the queue, so that a second look at the same list does not take
+    /// another block.
     block_taken_at: Option<u32>,
     closed: Arc<AtomicBool>,
-    /// Whether its RX thread runs on the CPU that the backlog leads to: then it is that CPU's *own*
-    /// queue.
+    /// Whether the RX thread runs on the CPU of the backlog. Then this is that CPU's *own* queue.
     pub(crate) own: bool,
 }
 
-/// A backlog to `cpu` on which at most `max_backlog` packets wait, and after a change at most
-/// `largest`.
+/// Creates a backlog to `cpu` that holds at most `max_backlog` packets, and at most `largest` after a change.
 pub(crate) fn backlog(
     cpu: CpuId,
     own: bool,
@@ -96,7 +94,7 @@ pub(crate) fn backlog(
 ) -> (BacklogSender, BacklogReceiver) {
     let (mut sender, receiver) = ring(largest);
     sender.set_limit(max_backlog);
-    // Each block in this queue belongs to a flagged descriptor in the ring that is not completed.
+    // Each block in this queue belongs to a flagged descriptor that is not yet completed.
     let (block_sender, block_receiver) = rtrb::RingBuffer::new(largest as usize);
     let closed = Arc::new(AtomicBool::new(false));
     (
@@ -123,7 +121,7 @@ pub(crate) fn backlog(
 }
 
 impl BacklogSender {
-    /// Reserves room; its position, or `None` when `max_backlog` packets wait.
+    /// Reserves room for a packet and returns its position, or `None` if `max_backlog` packets wait.
     #[inline(always)]
     pub(crate) fn reserve(&mut self) -> Option<u32> {
         self.ring.reserve()
@@ -153,8 +151,8 @@ impl BacklogSender {
         assert!(sent.is_ok(), "as many blocks as descriptors can wait");
     }
 
-    /// Publishes the list written so far. It is counted before, so that nothing seems to be processed that was not
-    /// queued.
+    /// Publishes the list written so far. It counts the packets first, so that no reader finds more packets processed
+    /// than queued.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.touched = false;
@@ -175,8 +173,8 @@ impl BacklogSender {
         self.ring.tail()
     }
 
-    /// How many packets wait, and how many may. The worker's line is read only where half as many as
-    /// may seem to wait, and then once per batch: packets completed meanwhile count as waiting.
+    /// Returns how many packets wait, and how many may. The sender reads the worker's cache line only if at least half of
+    /// the allowed packets seem to wait, and then once per batch. Packets completed since the last read count as waiting.
     #[inline]
     pub(crate) fn waiting(&mut self, batch: u32) -> (u32, u32) {
         let limit = self.ring.limit();
@@ -187,13 +185,14 @@ impl BacklogSender {
         (self.ring.waiting_at_most(), limit)
     }
 
-    /// Whether half as many packets wait as may, and how far the worker is.
+    /// Returns whether the backlog is at least half full, and the worker's position.
     pub(crate) fn is_half_full(&mut self) -> (bool, u32) {
         let completed = self.ring.completed();
         (self.ring.waiting_at_most() > self.ring.limit() / 2, completed)
     }
 
-    /// Whether every packet that was queued is processed. The worker's line is read only while some seem to wait.
+    /// Whether every queued packet is processed. The sender reads the worker's cache line only while packets seem to
+    /// wait.
     #[inline]
     pub(crate) fn is_drained(&mut self) -> bool {
         self.ring.waiting_at_most() == 0 || {
@@ -202,7 +201,7 @@ impl BacklogSender {
         }
     }
 
-    /// Lets `max_backlog` packets wait from now on.
+    /// Sets how many packets may wait from now on.
     pub(crate) fn set_limit(&mut self, max_backlog: u32) {
         self.ring.set_limit(max_backlog);
     }
@@ -215,14 +214,14 @@ impl BacklogSender {
 
 impl Drop for BacklogSender {
     fn drop(&mut self) {
-        // ORDER: Release; pairs with the Acquire in `BacklogReceiver::is_finished`: everything
-        // published is visible to whoever sees the backlog closed.
+        // ORDER: Release; pairs with the Acquire in `BacklogReceiver::is_finished`: a thread that sees the backlog closed
+        // also sees everything that was published.
         self.closed.store(true, Ordering::Release);
     }
 }
 
 impl BacklogReceiver {
-    /// Whether no packet waits and none will come.
+    /// Whether no packet waits and none can follow.
     pub(crate) fn is_finished(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in `BacklogSender::drop`.
         self.closed.load(Ordering::Acquire) && self.ring.is_empty()
@@ -232,14 +231,14 @@ impl BacklogReceiver {
         self.ring.is_empty()
     }
 
-    /// Packets that wait, at most `most`.
+    /// The number of waiting packets, at most `most`.
     #[inline(always)]
     pub(crate) fn ready(&mut self, most: u32) -> u32 {
         self.ring.ready(most)
     }
 
-    /// The next packets that wait and lie in one block, at most `most`, with that block and their
-    /// bytes on the wire. They count as waiting until [`BacklogReceiver::complete`].
+    /// Returns the next waiting packets that lie in one block, at most `most`, with that block and their bytes on the
+    /// wire. They count as waiting until [`BacklogReceiver::complete`].
     #[inline(always)]
     pub(crate) fn next_list(&mut self, most: u32) -> Option<List<'_>> {
         let head = self.ring.head();
@@ -263,7 +262,7 @@ impl BacklogReceiver {
         Some(List { block, packets: &waiting[..end], wire_bytes })
     }
 
-    /// Says that the oldest `count` packets are processed.
+    /// Marks the oldest `count` packets as processed.
     #[inline(always)]
     pub(crate) fn complete(&mut self, count: u32) {
         self.ring.complete(count);
@@ -272,8 +271,8 @@ impl BacklogReceiver {
         }
     }
 
-    /// Lets go of lent memory when no more packets of it are here. None comes later: what is published of lent memory
-    /// begins with a reference.
+    /// Releases lent memory when this backlog has no more packets of it. None can follow: each published list of lent
+    /// memory begins with a separate reference.
     #[inline(never)]
     fn let_go(&mut self) {
         let next = self.ring.list(1).first();
@@ -283,7 +282,7 @@ impl BacklogReceiver {
         }
     }
 
-    /// Counts everything that waits as done without processing it; says how many packets.
+    /// Marks all waiting packets as completed without processing them, and returns their number.
     pub(crate) fn discard(&mut self) -> u64 {
         let mut packets = 0;
         loop {
@@ -301,7 +300,7 @@ impl BacklogReceiver {
     }
 }
 
-/// Packets of one backlog and one block.
+/// Packets of one backlog that lie in one block.
 pub(crate) struct List<'a> {
     pub(crate) block: &'a Block,
     pub(crate) packets: &'a [Descriptor],

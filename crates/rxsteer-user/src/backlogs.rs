@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The position of a batch's frames, and the time when they are queued.
+/// A batch's frames in their block, and the time when they are queued.
 pub(crate) struct FramesOfBlock<'a> {
     pub(crate) block: &'a Arc<Block>,
     /// The number of the block.
@@ -22,11 +22,11 @@ pub(crate) struct FramesOfBlock<'a> {
     pub(crate) now: u32,
 }
 
-/// What an RX thread rests at a time, and how often, while the worker on its CPU catches up.
+/// How long an RX thread sleeps at a time, and how often, while the worker on its CPU catches up.
 const REST: Duration = Duration::from_micros(50);
 const MOST_RESTS: u32 = 2;
 
-/// How long packets in hand wait for room once receiving was stopped. Workers that make progress take them in less.
+/// How long received packets wait for room after receiving was stopped. Workers that make progress take them sooner.
 const ROOM_AFTER_STOP: Duration = Duration::from_millis(100);
 
 /// The request to stop an RX thread, and when the thread first saw it.
@@ -67,7 +67,7 @@ impl<'a> Stop<'a> {
 /// How a wait for room in a backlog ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// There is room, or no worker is left: the packet is decided on again.
+    /// There is room, or no worker is left. The packet is decided on again.
     There,
     /// Receiving was stopped, and there is still no room.
     Stopped,
@@ -192,7 +192,7 @@ impl BacklogSet {
         }
     }
 
-    /// Counts `packets` that were received and found no room in the backlog that was full.
+    /// Counts `packets` that were received and found the backlog full.
     #[cold]
     pub(crate) fn give_up(&mut self, packets: usize) {
         self.backlogs[self.full].progress.drops.add(DropReason::BacklogFull, packets as u64);
@@ -206,9 +206,9 @@ impl BacklogSet {
         }
     }
 
-    /// Publishes every list written, each with one store, and kicks the workers that sleep. The worker on this CPU
-    /// is not kicked here, since it could run only in place of this thread. It is kicked at the end of the poll,
-    /// as the kernel processes its own backlog after the poll.
+    /// Publishes every written list, each with one store, and kicks the sleeping workers. The worker on this CPU is not
+    /// kicked here, because it could only run instead of this thread. It is kicked at the end of the poll, as the kernel
+    /// processes its own backlog after the poll.
     #[inline]
     pub(crate) fn publish(&mut self) {
         self.batch = self.batch.wrapping_add(1);
@@ -227,9 +227,8 @@ impl BacklogSet {
         }
     }
 
-    /// Leaves the CPU to the worker that runs on it, a short time, while half as many packets wait there as may and it
-    /// gets on: what this thread received meanwhile, that worker could only lose. Longer waits would be at the cost of
-    /// other CPUs.
+    /// Sleeps for a short time while the backlog of this CPU is at least half full and its worker makes progress. Packets
+    /// received in the meantime would only be dropped there. A longer sleep would delay the other CPUs.
     #[inline]
     pub(crate) fn let_own_worker_catch_up(&mut self) {
         let own = &mut self.backlogs[usize::from(self.own)];
@@ -246,7 +245,7 @@ impl BacklogSet {
         }
     }
 
-    /// The end of a poll, or a wait in its middle: the worker on this CPU may run.
+    /// Kicks the worker on this CPU: at the end of a poll, or when the thread waits within one.
     pub(crate) fn kick_own(&mut self) {
         if std::mem::take(&mut self.own_unkicked) {
             let own = usize::from(self.own);
@@ -275,7 +274,7 @@ impl BacklogSet {
         Room::There
     }
 
-    /// Waits until all packets that this thread queued are processed, until no worker is left to do it, or until `stop` is set.
+    /// Waits until all packets queued by this thread are processed, no worker is left, or `stop` is set.
     pub(crate) fn wait_until_drained(&mut self, stop: &Stop<'_>) {
         self.kick_own();
         for backlog in &mut self.backlogs {

@@ -1,5 +1,5 @@
-//! Blocks of frames: how frame bytes travel from a source to the workers without being copied per
-//! packet, counted per packet, or freed per packet.
+//! Blocks of frames. A source passes frame bytes to the workers in blocks, without copying, counting or freeing them per
+//! packet.
 //!
 //! ```text
 //!  source fills        RX thread hashes, decides, seals      workers read
@@ -11,12 +11,12 @@
 //!        └────── taken back when no worker holds it (BlockPool) ────┘
 //! ```
 //!
-//! A block is written by one thread while no other thread has it, then shared and only read. That
-//! is why the whole path needs no `unsafe` of its own, and why a packet costs no reference count.
+//! One thread writes a block while no other thread has it. After that the block is shared and only read. So the whole
+//! path needs no `unsafe` code of its own, and no reference count per packet.
 //!
-//! The bytes are the block's own, or [`Lent`] by the kernel. Lent memory must go back when its packets are done, so
-//! neither the pool nor a worker keeps such a block: each list that is queued of it carries a reference of its own,
-//! which the worker drops with the list's last packet.
+//! The block owns the bytes, or the kernel has [`Lent`] them. Lent memory must return to the kernel when its packets are
+//! processed. So neither the pool nor a worker keeps such a block: each queued list carries a separate reference, and the
+//! worker drops it with the last packet of the list.
 
 use rxsteer_io::Lent;
 use rxsteer_io::packet::SEND_HEADER;
@@ -24,46 +24,46 @@ use rxsteer_packet::LinkType;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Frames a block takes at most.
+/// The largest number of frames in a block.
 pub const BLOCK_FRAMES: usize = 512;
 
-/// Frame bytes after which a block takes no further frame.
+/// A block with this many frame bytes accepts no further frame.
 pub const BLOCK_BYTES: usize = 256 * 1024;
 
-/// Longest captured frame that is accepted, in bytes: libpcap's largest snapshot length. A capture
-/// that claims more is damaged.
+/// The longest captured frame that is accepted, in bytes: libpcap's largest snapshot length. A capture with a longer one
+/// is damaged.
 pub const MAX_CAPTURED: usize = 262_144;
 
-/// What a live source says of a frame beside its place and time; a frame of a file has none of it.
+/// What a live source reports about a frame beside its place and time. Frames of a file have no flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameFlags(u8);
 
 impl FrameFlags {
-    /// Nothing is said.
+    /// No flag is set.
     pub const NONE: FrameFlags = FrameFlags(0);
-    /// Its transport checksum is still to be filled in by a device: it comes from this host.
+    /// The frame comes from this host, and a device must still fill in its transport checksum.
     pub const CHECKSUM_NOT_READY: FrameFlags = FrameFlags(1);
-    /// The kernel or the NIC found its transport checksum right.
+    /// The kernel or the NIC has verified the transport checksum.
     pub const CHECKSUM_VALID: FrameFlags = FrameFlags(1 << 1);
-    /// Segments of TCP that were merged (GRO) or never split: it can be longer than the MTU.
+    /// TCP segments that were merged (GRO) or not yet split: the frame can be longer than the MTU.
     pub const MERGED: FrameFlags = FrameFlags(1 << 2);
     /// This host sent it.
     pub const OUTGOING: FrameFlags = FrameFlags(1 << 3);
-    /// Its time is the NIC's.
+    /// The NIC took the timestamp.
     pub const HARDWARE_TIME: FrameFlags = FrameFlags(1 << 4);
-    /// The kernel took a VLAN tag out of it that could not be put back.
+    /// The kernel removed a VLAN tag that could not be restored.
     pub const VLAN_LOST: FrameFlags = FrameFlags(1 << 5);
-    /// The bytes before it say how it is to be sent on.
+    /// A header in front of the frame describes how to send it on.
     pub(crate) const SEND_HEADER: FrameFlags = FrameFlags(1 << 6);
 
-    /// Whether it says all that `flags` do.
+    /// Whether all of `flags` are set.
     #[inline]
     #[must_use]
     pub const fn has(self, flags: FrameFlags) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// Both, if `is_so`; else this.
+    /// Returns both sets of flags if `is_so`, else `self`.
     #[inline]
     #[must_use]
     pub const fn and(self, flags: FrameFlags, is_so: bool) -> FrameFlags {
@@ -71,28 +71,28 @@ impl FrameFlags {
     }
 }
 
-/// What is known of a frame beside its bytes, when it enters the receive path.
+/// What is known about a frame when it enters the receive path, beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FrameInfo {
-    /// When it was received, in nanoseconds since the epoch of the source's clock (capture time
-    /// in a replay). Policies take idle times from it.
+    /// When it was received, in nanoseconds since the epoch of the source's clock (capture time in a replay). Policies
+    /// use it to find idle flows.
     pub timestamp_ns: u64,
     /// Its length on the wire in bytes, which can exceed the bytes captured.
     pub wire_len: u32,
     /// The RX queue it arrived on.
     pub rx_queue: u16,
-    /// How its first bytes are to be read.
+    /// The link type: how the frame begins.
     pub link: LinkType,
-    /// The NIC's hash, where it gave one: then no header is read. 0 means "no hash".
+    /// The hash from the NIC, if any. With it the headers are not read. 0 means "no hash".
     pub nic_hash: Option<u32>,
-    /// What a live source says of it.
+    /// What a live source reports about it.
     pub flags: FrameFlags,
 }
 
 impl FrameInfo {
-    /// Of a frame that begins with a `link` header, was received on RX queue 0 at `timestamp_ns`, and was `wire_len`
-    /// bytes long on the wire.
+    /// Describes a frame that begins with a `link` header, was received on RX queue 0 at `timestamp_ns`, and was
+    /// `wire_len` bytes long on the wire.
     #[inline]
     #[must_use]
     pub const fn new(link: LinkType, timestamp_ns: u64, wire_len: u32) -> FrameInfo {
@@ -100,28 +100,28 @@ impl FrameInfo {
         FrameInfo { timestamp_ns, wire_len, rx_queue: 0, link, nic_hash: None, flags }
     }
 
-    /// The same, received on this RX queue.
+    /// Sets the RX queue.
     #[inline]
     #[must_use]
     pub const fn on_rx_queue(self, rx_queue: u16) -> FrameInfo {
         FrameInfo { rx_queue, ..self }
     }
 
-    /// The same, with the hash that the NIC gave.
+    /// Sets the hash from the NIC.
     #[inline]
     #[must_use]
     pub const fn with_nic_hash(self, hash: u32) -> FrameInfo {
         FrameInfo { nic_hash: Some(hash), ..self }
     }
 
-    /// The same, of which a live source says this.
+    /// Sets the flags of a live source.
     #[inline]
     #[must_use]
     pub const fn with_flags(self, flags: FrameFlags) -> FrameInfo {
         FrameInfo { flags, ..self }
     }
 
-    /// The same, received at this time.
+    /// Sets the receive time.
     #[inline]
     #[must_use]
     pub const fn at(self, timestamp_ns: u64) -> FrameInfo {
@@ -129,7 +129,7 @@ impl FrameInfo {
     }
 }
 
-/// A frame's place in its block, and what is known of it.
+/// A frame's place in its block, and what is known about it.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameMeta {
     /// When it was received, in nanoseconds of the source's clock.
@@ -139,22 +139,22 @@ pub struct FrameMeta {
     pub captured_len: u32,
     /// Bytes on the wire.
     pub wire_len: u32,
-    /// The flow hash, once the RX thread has computed it; 0 is "no hash".
+    /// The flow hash, once the RX thread has computed it; 0 means "no hash".
     pub hash: u32,
     /// The RX queue it arrived on.
     pub rx_queue: u16,
-    /// How its first bytes are to be read.
+    /// The link type: how the frame begins.
     pub link: LinkType,
     /// Whether `hash` came with the frame.
     pub(crate) has_nic_hash: bool,
-    /// What a live source says of it.
+    /// What a live source reports about it.
     pub flags: FrameFlags,
 }
 
 const _: () = assert!(size_of::<FrameMeta>() == 32);
 
 impl FrameMeta {
-    /// Of the `len` bytes at `offset`.
+    /// Describes the `len` bytes at `offset`.
     #[inline(always)]
     fn new(offset: u32, len: u32, info: FrameInfo) -> FrameMeta {
         FrameMeta {
@@ -170,7 +170,7 @@ impl FrameMeta {
         }
     }
 
-    /// What was known of the frame when it entered.
+    /// The description of the frame when it entered the receive path.
     #[must_use]
     pub fn info(&self) -> FrameInfo {
         FrameInfo {
@@ -184,11 +184,11 @@ impl FrameMeta {
     }
 }
 
-/// The latest time of a frame, in nanoseconds since 1970: 2262-04-11 23:47:16.854775806. It fits the signed numbers of
-/// other programs, whose highest means infinity in some of them.
+/// The latest time of a frame, in nanoseconds since 1970: 2262-04-11 23:47:16.854775806. It fits the signed integers of
+/// other programs, some of which use the highest value for infinity.
 pub const MAX_TIME_NS: u64 = i64::MAX as u64 - 1;
 
-/// Where the frames of a block lie.
+/// Where the frames of a block are stored.
 #[derive(Clone, Debug)]
 enum Bytes {
     Own(Vec<u8>),
@@ -206,36 +206,34 @@ impl Default for Bytes {
 pub struct Block {
     bytes: Bytes,
     pub(crate) frames: Vec<FrameMeta>,
-    /// Where order is checked: each frame's flow and number in it, beside `frames`; else empty.
+    /// If order is checked, the flow and the number of each frame, parallel to `frames`; else empty.
     pub(crate) numbers: Vec<FlowNumber>,
-    /// Which RX thread's order tracker numbered them.
+    /// The RX thread whose order tracker numbered them.
     pub(crate) numbered_by: usize,
 }
 
-/// A frame's place in its flow, as counted where frames enter.
+/// A frame's number in its flow. The RX thread numbers frames when they enter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowNumber {
-    /// Which flow, counted from 0 in order of appearance; [`FlowNumber::UNTRACKED`] beyond the
-    /// limit of flows.
+    /// The flow, counted from 0 in order of appearance; [`FlowNumber::UNTRACKED`] if there are too many flows.
     pub flow: u32,
     /// The frame's number in that flow, from 1.
     pub number: u32,
 }
 
 impl FlowNumber {
-    /// "Not numbered": more flows than are tracked, or a frame without a flow.
+    /// "Not numbered": there are more flows than can be tracked, or the frame has no flow.
     pub const UNTRACKED: u32 = u32::MAX;
 }
 
 impl Block {
-    /// An empty block. Its memory grows with what it is filled with, and is kept when it is
-    /// emptied.
+    /// An empty block. It allocates memory as it is filled, and keeps the memory when it is emptied.
     #[must_use]
     pub fn new() -> Block {
         Block::default()
     }
 
-    /// Memory it takes, in bytes.
+    /// The memory of the block, in bytes.
     fn memory(&self) -> usize {
         let bytes = match &self.bytes {
             Bytes::Own(bytes) => bytes.capacity(),
@@ -247,7 +245,7 @@ impl Block {
             + self.numbers.capacity() * size_of::<FlowNumber>()
     }
 
-    /// Whether the block takes no further frame by [`Block::push`]; a block of lent memory takes none.
+    /// Whether [`Block::push`] accepts no further frame. A block of lent memory accepts none.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bytes_full = match &self.bytes {
@@ -257,14 +255,14 @@ impl Block {
         self.frames.len() >= BLOCK_FRAMES || bytes_full
     }
 
-    /// Whether the bytes are lent by the kernel.
+    /// Whether the kernel lends the bytes.
     #[inline(always)]
     #[must_use]
     pub fn is_lent(&self) -> bool {
         matches!(self.bytes, Bytes::Lent(_))
     }
 
-    /// The memory its frames lie in, where that is lent.
+    /// The lent memory that holds its frames, if it is lent.
     #[cfg(feature = "xdp")]
     pub(crate) fn lent(&self) -> Option<&Lent> {
         match &self.bytes {
@@ -273,11 +271,11 @@ impl Block {
         }
     }
 
-    /// Has the block take frames of `lent` from now on, by [`Block::push_lent`], until it is cleared. At least one is to
-    /// follow: an open block is kept while it is empty.
+    /// Makes the block accept frames of `lent`, through [`Block::push_lent`], until it is cleared. The caller must push
+    /// at least one: an open block is kept while it is empty.
     ///
     /// # Panics
-    /// When the block holds a frame.
+    /// If the block holds a frame.
     pub(crate) fn lend(&mut self, lent: Lent) {
         assert!(self.is_empty(), "the frames of a block lie in one memory");
         assert!(u32::try_from(lent.len()).is_ok(), "{} bytes are too many", lent.len());
@@ -285,11 +283,11 @@ impl Block {
         self.frames.reserve(BLOCK_FRAMES);
     }
 
-    /// Appends the frame that lies `offset` bytes into the lent memory; returns `false`, and appends nothing, when the
-    /// block is full. To be called for frames that are lent, no others.
+    /// Appends the frame that lies `offset` bytes into the lent memory. Returns `false`, and appends nothing, if the
+    /// block is full. Call it for lent frames only.
     ///
     /// # Panics
-    /// When nothing is lent, or the frame reaches beyond it or is longer than [`MAX_CAPTURED`].
+    /// If nothing is lent, or if the frame exceeds the lent memory or [`MAX_CAPTURED`].
     #[inline]
     #[must_use = "a full block does not take the frame"]
     pub(crate) fn push_lent(&mut self, offset: u32, len: u32, info: FrameInfo) -> bool {
@@ -306,7 +304,7 @@ impl Block {
         true
     }
 
-    /// How many frames it holds.
+    /// The number of frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.len()
@@ -318,10 +316,10 @@ impl Block {
         self.frames.is_empty()
     }
 
-    /// Appends a frame; returns `false`, and appends nothing, when the block is full.
+    /// Appends a frame. Returns `false`, and appends nothing, if the block is full.
     ///
     /// # Panics
-    /// When `frame` is longer than [`MAX_CAPTURED`].
+    /// If `frame` is longer than [`MAX_CAPTURED`].
     #[inline]
     #[must_use = "a full block does not take the frame"]
     pub fn push(&mut self, frame: &[u8], info: FrameInfo) -> bool {
@@ -336,7 +334,8 @@ impl Block {
         true
     }
 
-    /// Appends a frame whose first bytes are its header to be sent on ([`FrameFlags::SEND_HEADER`]); `false` when full.
+    /// Appends a frame that begins with the header for sending it on ([`FrameFlags::SEND_HEADER`]); `false` if the block
+    /// is full.
     #[must_use = "a full block does not take the frame"]
     pub(crate) fn push_with_header(&mut self, header_and_frame: &[u8], info: FrameInfo) -> bool {
         let taken = self.push(header_and_frame, info);
@@ -347,7 +346,7 @@ impl Block {
         taken
     }
 
-    /// Appends a frame of another block with all that is known of it; `false` when full.
+    /// Appends a frame of another block with its description; `false` if the block is full.
     #[must_use = "a full block does not take the frame"]
     pub(crate) fn push_again(&mut self, other: &Block, frame: &FrameMeta) -> bool {
         if frame.flags.has(FrameFlags::SEND_HEADER) {
@@ -378,7 +377,7 @@ impl Block {
         }
     }
 
-    /// What the kernel said of how a frame of this block is to be sent on, if anything.
+    /// The kernel's description of how to send on a frame of this block, if there is one.
     #[inline]
     #[must_use]
     pub(crate) fn send_header(&self, frame: &FrameMeta) -> Option<&[u8]> {
@@ -386,14 +385,14 @@ impl Block {
         has_header.then(|| self.slice(frame.offset as usize - SEND_HEADER, SEND_HEADER))
     }
 
-    /// Forgets all frames and keeps the memory that is its own; what was lent goes back.
+    /// Removes all frames. The block keeps its own memory, and lent memory returns to the kernel.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.numbers.clear();
         match &mut self.bytes {
             Bytes::Own(bytes) => {
                 bytes.clear();
-                // One giant frame must not leave its memory behind in the pool for ever.
+                // One giant frame must not keep its memory allocated in the pool forever.
                 bytes.shrink_to(BLOCK_BYTES);
             }
             Bytes::Lent(_) => self.bytes = Bytes::default(),
@@ -401,31 +400,30 @@ impl Block {
     }
 }
 
-/// Memory of blocks per RX thread, beside one block per backlog: 1 GiB.
+/// The memory of blocks per RX thread, in addition to one block per backlog: 1 GiB.
 pub(crate) const BLOCK_MEMORY: usize = 1 << 30;
 
-/// The blocks of one RX thread, used again once no worker holds them.
+/// The blocks of one RX thread. A block is reused when no worker holds it.
 ///
-/// There may be as many as packets can wait (each may lie in a block of its own), as long as their
-/// memory stays within a bound. That bound leaves room for one block per backlog, since an idle
-/// worker keeps the last one it had: so a taker that waits is never left waiting for an idle
-/// worker.
+/// There may be as many blocks as packets can wait (each packet may lie in a separate block), within a memory limit. An
+/// idle worker keeps its last block. So the limit includes one block per backlog: a thread that waits for a block never
+/// waits for an idle worker.
 #[derive(Debug)]
 pub(crate) struct BlockPool {
-    /// Blocks that were shared, nearly oldest first: the oldest are let go of first.
+    /// Shared blocks, about oldest first. The oldest are reused first.
     shared: VecDeque<Arc<Block>>,
-    /// Blocks no other thread holds; the last one is still warm in the cache.
+    /// Blocks that no other thread holds. The last one is still in the cache.
     free: Vec<Arc<Block>>,
-    /// Memory of the blocks in `shared` and `free`, in bytes, and how much it may be.
+    /// The memory of the blocks in `shared` and `free`, in bytes, and its limit.
     memory: usize,
     most_memory: usize,
 }
 
 impl BlockPool {
-    /// Shared blocks that are looked past when one is taken: some are kept by idle or slow
-    /// workers, and must not hide those behind. Each look moves on, so the next one finds others.
+    /// How many shared blocks in use are skipped when a block is taken. Idle or slow workers keep some blocks, and these
+    /// must not hide the free ones after them. Skipped blocks move to the end, so the next search sees others.
     const LOOKS: usize = 4;
-    /// The same when there is no other way to get a block.
+    /// The same if there is no other way to get a block.
     const LOOKS_IN_NEED: usize = 256;
 
     /// A pool for `backlogs` backlogs.
@@ -438,12 +436,12 @@ impl BlockPool {
         }
     }
 
-    /// Memory that blocks for `backlogs` backlogs may take, in bytes.
+    /// The limit of the memory of blocks for `backlogs` backlogs, in bytes.
     pub(crate) fn most_memory(backlogs: usize) -> usize {
         BLOCK_MEMORY + backlogs * (BLOCK_BYTES + MAX_CAPTURED)
     }
 
-    /// An empty block, or `None` while all memory is held by workers.
+    /// Takes an empty block, or `None` while workers hold all memory.
     pub(crate) fn take(&mut self) -> Option<Arc<Block>> {
         self.collect(Self::LOOKS);
         if self.free.is_empty() && self.memory >= self.most_memory {
@@ -457,8 +455,8 @@ impl BlockPool {
         (self.memory < self.most_memory).then(|| Arc::new(Block::new()))
     }
 
-    /// Moves shared blocks that no thread holds any more to the free ones, until it has looked past
-    /// `looks` that a thread does.
+    /// Moves shared blocks that no thread holds any more to the free ones, until it has skipped `looks` blocks that are
+    /// in use.
     fn collect(&mut self, looks: usize) {
         let mut looks = looks.min(self.shared.len());
         while let Some(mut block) = self.shared.pop_front() {
@@ -474,7 +472,7 @@ impl BlockPool {
         }
     }
 
-    /// Keeps a block until the workers let go of it; lent memory is left to them.
+    /// Keeps a block until the workers release it. The workers free lent memory themselves.
     pub(crate) fn give_back(&mut self, block: Arc<Block>) {
         if block.is_lent() {
             return;

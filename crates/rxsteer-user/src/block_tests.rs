@@ -1,4 +1,4 @@
-//! Blocks and their pool, with memory of their own and lent memory.
+//! Blocks and their pool, with the block's own memory and with lent memory.
 
 use super::*;
 

@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub struct SteerChange {
     /// The policy. A change to a policy without maps removes the maps of single RX queues.
     pub policy: Option<Policy>,
-    /// All rules before the policy. Their counts start anew unless they stay as they are.
+    /// All rules that are applied before the policy. The counts of new rules start at zero.
     pub packet_rules: Option<Vec<PacketRule>>,
     /// The CPU map.
     pub cpus: Option<CpuSet>,
     /// The CPU maps of all RX queues that have their own.
     pub rps_maps: Option<Vec<(QueueName, CpuSet)>>,
-    /// What places a flow that no other rule places.
+    /// How a flow is placed if no other rule places it.
     pub fallback: Option<Fallback>,
     /// CPUs that `rfs` may send a flow to because its application runs there. `Some(None)`: every possible CPU.
     pub rfs_cpus: Option<Option<CpuSet>>,
@@ -94,7 +94,7 @@ pub(crate) struct Settings {
     pub(crate) plan: Arc<Plan>,
     pub(crate) max_backlog: u32,
     largest_backlog: u32,
-    /// Changes made so far; neither moves of buckets nor the end of a worker count.
+    /// The number of changes so far. Moves of buckets and the end of a worker do not count.
     pub(crate) changes: u64,
 }
 
@@ -159,7 +159,7 @@ impl Switch {
         })
     }
 
-    /// Moves buckets as `decide` says, which gets the present plan. Without moves nothing is published.
+    /// Moves the buckets that `decide` returns for the present plan. Without moves it publishes nothing.
     pub(crate) fn rebalance(&self, decide: impl FnOnce(&Plan) -> Vec<Move>) {
         let _ = self.0.replace(|now| {
             let moves = decide(&now.plan);

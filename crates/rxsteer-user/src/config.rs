@@ -15,25 +15,24 @@ use rxsteer_packet::{DissectOptions, Hasher, SymmetricHash};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The least packets that are decided on at once by default: as many as the kernel takes from a queue in one poll
-/// (`dev_weight`).
+/// The smallest default batch: the number of packets that the kernel takes from a queue in one poll (`dev_weight`).
 pub const DEFAULT_BATCH: usize = 64;
 
-/// Longest batch that is decided on at once, in packets.
+/// The longest batch that is decided on at once, in packets.
 pub const MAX_BATCH: usize = 256;
 
-/// Packets of a batch for each CPU by default. A list takes the RX thread time whatever its length, so lists are not to get
-/// shorter with more CPUs (`rxsteer lab run workers` compares batches).
+/// Packets of a default batch for each CPU. A list costs the RX thread time at any length, so lists must not get shorter
+/// with more CPUs (`rxsteer lab run workers` compares batches).
 const BATCH_PER_CPU: usize = 16;
 
-/// Intervals of ticks that are accepted.
+/// The accepted intervals of ticks.
 const TICKS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
 /// What happens to a packet whose backlog is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFull {
-    /// The RX thread waits for room: nothing is lost, and a slow CPU slows the source. (A flow
-    /// limit still drops the packets that are over it.)
+    /// The RX thread waits for room. No packet is lost, and a slow CPU slows the source. (A flow limit still drops the
+    /// packets above it.)
     Wait,
     /// The packet is dropped and counted, as a live system does.
     Drop,
@@ -43,15 +42,15 @@ pub enum OnFull {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PipelineConfig {
-    /// The rule that picks the CPU.
+    /// The policy that picks the CPU.
     pub policy: Policy,
     /// The CPU map. Each of its CPUs gets a worker, and so does every other CPU that a packet can be sent to.
     pub cpus: CpuSet,
-    /// Rules before the policy, in order.
+    /// Rules that are applied before the policy, in order.
     pub packet_rules: Vec<PacketRule>,
     /// CPU maps of single RX queues, for policies that use maps; names with an interface are refused.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
-    /// What places a flow that no other rule places, for policies that remember flows.
+    /// How a flow is placed if no other rule places it, for policies that remember flows.
     pub fallback: Fallback,
     /// CPUs that `rfs` may send a flow to because its application runs there. `None`: every CPU with a worker.
     pub rfs_cpus: Option<CpuSet>,
@@ -97,12 +96,12 @@ pub struct PipelineConfig {
     /// Number every packet in its flow and check the order on the workers. This also counts flows and moves. It
     /// costs a table lookup per packet.
     pub check_order: bool,
-    /// Whether `balance` goes by the time that handlers take on each CPU, in place of the number of packets: a CPU on which
-    /// they are slow, or that has other work (`/proc/stat`), gets fewer buckets. Moves then differ from run to run. The default is
-    /// false. It costs the worker a look at the clock per list.
+    /// Whether `balance` uses the time that handlers take on each CPU instead of the number of packets. A CPU with slow
+    /// handlers, or with other work (`/proc/stat`), then gets fewer buckets. Moves differ from run to run. A worker reads
+    /// the clock once per list. The default is false.
     pub measure_load: bool,
-    /// How often [`Handler::tick`](crate::Handler::tick) is called on each worker, by the clock of the host, from 1 ms to 1 h. The
-    /// default is `None`: never. A worker that sleeps wakes up for it.
+    /// How often each worker calls [`Handler::tick`](crate::Handler::tick): from every 1 ms to every 1 h, by the clock of
+    /// the host. The default is `None`: never. A sleeping worker wakes up for it.
     pub tick: Option<Duration>,
 }
 
@@ -167,7 +166,7 @@ impl PipelineConfig {
         sys::allowed_cpus().is_some_and(|host| self.workers().iter().all(|cpu| host.contains(cpu)))
     }
 
-    /// Whether threads are pinned to their CPUs: where that is asked for, and this host has all of them.
+    /// Whether threads are pinned to their CPUs: if the configuration asks for it and this process may use all of them.
     #[must_use]
     pub fn pins(&self) -> bool {
         self.pin && self.fits_host()
@@ -217,14 +216,14 @@ impl PipelineConfig {
         planned.chain([self.largest_backlog, self.max_backlog]).max().unwrap_or(0)
     }
 
-    /// The part that decisions depend on, with every CPU that gets a worker.
+    /// The configuration that decisions depend on, with every CPU that gets a worker.
     #[must_use]
     pub fn steer_config(&self) -> SteerConfig {
         let possible = Some(self.workers());
         SteerConfig { possible, ..self.steer_config_without_standby() }
     }
 
-    /// Goes by the settings of a running receive path, as they are after changes.
+    /// Replaces the settings by those of a running receive path, as they are after changes.
     pub fn steer_by(&mut self, now: SteerConfig) {
         self.policy = now.policy;
         self.cpus = now.cpus;

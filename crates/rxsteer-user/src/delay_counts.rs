@@ -3,9 +3,9 @@
 use crate::count::Count;
 use hdrhistogram::Histogram;
 
-/// Each power of two has this many buckets, as a power of two: quantiles are right to two digits.
+/// The number of buckets per power of two, as a power of two: quantiles are correct to two digits.
 const SUB_LOG: u32 = 7;
-/// Delays are below 2 to this: the clock of descriptors wraps after that ([`crate::clock`]).
+/// Delays are less than 2 to the power of this: the clock of descriptors wraps after that ([`crate::clock`]).
 const LOG: u32 = 37;
 const BUCKETS: usize = ((LOG - SUB_LOG + 1) << SUB_LOG) as usize;
 
@@ -31,13 +31,13 @@ impl DelayCounts {
         self.0[bucket_of(ns).min(BUCKETS - 1)].add(packets);
     }
 
-    /// The buckets that have packets, ascending: the least delay of the bucket in nanoseconds, and its packets.
+    /// The non-empty buckets in ascending order: the least delay of the bucket in nanoseconds, and its number of packets.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.0.iter().map(Count::get).enumerate();
         counts.filter(|(_, count)| *count > 0).map(|(bucket, count)| (lower(bucket), count))
     }
 
-    /// The same as a histogram with two digits.
+    /// The delays as a histogram with two digits.
     #[must_use]
     pub fn histogram(&self) -> Histogram<u64> {
         let mut histogram = delay_histogram();

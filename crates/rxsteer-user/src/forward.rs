@@ -1,13 +1,13 @@
-//! Packets out again: an inspector says of each packet what becomes of it, and the worker sends it from where it lies.
+//! Forwarding of packets: an inspector decides about each packet, and the worker sends it from where it is stored.
 //!
 //! ```text
 //!  RX queue ─► worker: inspect ─► Action::Send(port) ─► TX ring or socket of this worker ─► NIC
 //! ```
 //!
-//! What must hold: packets of a list are with the driver before they count as completed. Only then may a flow's next
-//! packets run on another CPU, so order per flow holds on the wire as it does in handlers. By AF_XDP the TX queue depends on
-//! the RX queue and the flow hash only, so a flow has one TX queue, whatever worker sends it. By packet sockets the kernel
-//! chooses the TX queue by the CPU that sends: where flows can move, the interface is to have one TX queue.
+//! Invariant: the driver has the packets of a list before they count as completed. Only then may a flow's next packets
+//! run on another CPU, so each flow is in order on the wire as in the handlers. With AF_XDP the TX queue depends only on
+//! the RX queue and the flow hash, so a flow uses one TX queue, whichever worker sends. With packet sockets the kernel
+//! chooses the TX queue by the CPU that sends: if flows can move, the interface must have one TX queue.
 
 #[cfg(feature = "xdp")]
 use crate::block::FrameMeta;
@@ -18,22 +18,22 @@ use rxsteer_io::ListSender;
 use rxsteer_io::xdp::{XdpError, XdpPort, XdpSender};
 use std::io;
 
-/// An interface that packets come in and go out by.
+/// An interface that packets arrive on and are sent by.
 ///
-/// It is implemented by [`PacketPort`] and, with the feature `xdp`, by `XdpPort`, and can't be implemented elsewhere: only they
-/// make a [`PortSender`].
+/// [`PacketPort`] and, with the feature `xdp`, `XdpPort` implement it. Other types can't, since only these make a
+/// [`PortSender`].
 pub trait ForwardPort {
-    /// How many RX queues of the instance it has.
+    /// How many RX queues of the pipeline belong to it.
     fn rx_queues(&self) -> usize;
 
-    /// What one worker sends by it.
+    /// Makes the sender of one worker.
     ///
     /// # Errors
-    /// [`ForwardError`], when the kernel gives no socket.
+    /// [`ForwardError`] if the kernel provides no socket.
     fn sender(&self) -> Result<PortSender, ForwardError>;
 }
 
-/// What one worker sends by one port.
+/// One worker's sender on one port.
 #[derive(Debug)]
 pub struct PortSender(By);
 
@@ -50,13 +50,13 @@ enum By {
 struct XdpQueues {
     /// By queue.
     senders: Vec<XdpSender>,
-    /// For each RX queue of the instance the queues that send what it received.
+    /// For each RX queue of the pipeline, the TX queues that send its packets.
     shares: Vec<TxShare>,
-    /// Queues for frames of the list in hand, kept for its memory.
+    /// The TX queues that have frames of the present list. It is kept to reuse its memory.
     written: Vec<usize>,
 }
 
-/// TX queues that send what one RX queue received: `first`, and each `step`th behind it, `count` in all.
+/// The TX queues that send what one RX queue received: `first`, and each `step`th queue after it, `count` in all.
 #[cfg(feature = "xdp")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TxShare {
@@ -67,16 +67,17 @@ struct TxShare {
 
 #[cfg(feature = "xdp")]
 impl TxShare {
-    /// The share of RX queue `queue` of `rx_queues` in `tx_queues`, none of which is 0. Where there are more RX queues, several
-    /// send by one.
+    /// The share of RX queue `queue` of `rx_queues` in `tx_queues`; neither number is 0. If there are more RX queues than
+    /// TX queues, several RX queues share a TX queue.
     fn new(queue: usize, rx_queues: usize, tx_queues: usize) -> TxShare {
         let first = queue % tx_queues;
         let count = (tx_queues - first).div_ceil(rx_queues);
         TxShare { first: first as u32, step: rx_queues as u32, count: count as u32 }
     }
 
-    /// The queue of a flow. It picks as the CPU map does, so under `rps` a worker uses few of them, and others use few of those:
-    /// workers that send by one queue contend for its locks in the kernel.
+    /// The TX queue of a flow. It is picked in the same way as a CPU from the CPU map. So under `rps` each worker uses
+    /// few of the queues, and few workers share one. Workers that send by the same queue contend for its locks in the
+    /// kernel.
     #[inline]
     fn queue_of(self, hash: u32) -> usize {
         let index = (u64::from(hash) * u64::from(self.count)) >> 32;
@@ -84,7 +85,7 @@ impl TxShare {
     }
 }
 
-/// Why nothing can be sent by a port.
+/// Why a port can't send.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
@@ -99,13 +100,13 @@ pub enum ForwardError {
     Xdp(#[from] XdpError),
 }
 
-/// An interface that is received from by packet sockets, with
+/// An interface that packet sockets receive from, with
 /// [`PacketOptions::forwards`](crate::source::packet::PacketOptions::forwards).
 #[derive(Clone, Debug)]
 pub struct PacketPort {
     /// Its name, in the network namespace of the thread that makes the [`Forwarder`].
     pub name: String,
-    /// How many RX queues of the instance it has: its sources.
+    /// How many RX queues of the pipeline belong to it: the number of its sources.
     pub rx_queues: usize,
 }
 
@@ -134,21 +135,21 @@ impl ForwardPort for XdpPort {
     }
 }
 
-/// What becomes of a packet.
+/// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It goes no further: the inspector has processed it.
+    /// Do not send it: the inspector has processed it.
     Keep,
-    /// It goes no further, and is counted ([`ForwardCounts::refused`]).
+    /// Do not send it, and count it ([`ForwardCounts::refused`]).
     Drop,
-    /// It is sent by this port, counted from 0. A packet of which only a part was captured can't be sent, nor one for a port that
-    /// is not there; they count as without room ([`ForwardCounts::unsent`], `tx_full`).
+    /// Send it by this port, counted from 0. A packet that was captured only in part can't be sent, and neither can one
+    /// for a port that does not exist. Such packets count as without room ([`ForwardCounts::unsent`], `tx_full`).
     Send(usize),
 }
 
-/// Says of each packet what becomes of it.
+/// Decides what to do with each packet.
 pub trait Inspector: Send + 'static {
-    /// What becomes of `packet`.
+    /// Decides what to do with `packet`.
     fn inspect(&mut self, packet: &Packet<'_>) -> Action;
 
     /// As [`Handler::tick`].
@@ -163,15 +164,15 @@ impl<F: FnMut(&Packet<'_>) -> Action + Send + 'static> Inspector for F {
     }
 }
 
-/// Which port sends what another received, and by which of its queues.
+/// Maps each RX queue to a port and to its number on that port.
 #[derive(Clone, Debug)]
 pub struct Wiring {
-    /// By RX queue of the instance: its port, and its number there.
+    /// For each RX queue of the pipeline: its port, and its number there.
     pub queues: Vec<(usize, usize)>,
 }
 
 impl Wiring {
-    /// Of ports whose RX queues are numbered one after the other.
+    /// The wiring of ports whose RX queues are numbered one after the other.
     #[must_use]
     pub fn of(ports: &[impl ForwardPort]) -> Wiring {
         let queues = ports.iter().enumerate();
@@ -180,21 +181,21 @@ impl Wiring {
         Wiring { queues: queues.collect() }
     }
 
-    /// The port that a packet came in by.
+    /// The port that a packet arrived on.
     #[must_use]
     pub fn port_of(&self, rx_queue: u16) -> usize {
         self.queues.get(usize::from(rx_queue)).map_or(0, |(port, _)| *port)
     }
 }
 
-/// Sends by one of two ports what the other received.
+/// A bridge: each of two ports sends what the other received.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     wiring: Wiring,
 }
 
 impl Bridge {
-    /// Between the first two of `ports`.
+    /// A bridge between the first two of `ports`.
     #[must_use]
     pub fn between(ports: &[impl ForwardPort]) -> Bridge {
         Bridge { wiring: Wiring::of(ports) }
@@ -208,7 +209,7 @@ impl Inspector for Bridge {
     }
 }
 
-/// What a worker did with packets, in packets.
+/// What a worker did, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForwardCounts {
@@ -216,12 +217,12 @@ pub struct ForwardCounts {
     pub sent: u64,
     /// Refused by the inspector.
     pub refused: u64,
-    /// To be sent, and dropped for want of room.
+    /// Meant to be sent, and dropped because there was no room.
     pub unsent: u64,
 }
 
 impl ForwardCounts {
-    /// Counts all of `other` too.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &ForwardCounts) {
         self.sent += other.sent;
         self.refused += other.refused;
@@ -229,24 +230,24 @@ impl ForwardCounts {
     }
 }
 
-/// The handler of one CPU that inspects packets and sends them on.
+/// The handler of one CPU that inspects packets and sends them.
 #[derive(Debug)]
 pub struct Forwarder<I> {
     inspector: I,
     /// By port.
     senders: Vec<PortSender>,
-    /// What becomes of the packets of the list in hand.
+    /// The actions for the packets of the present list.
     actions: Vec<Action>,
     counts: ForwardCounts,
-    /// Of `counts.unsent`, what was not asked for yet.
+    /// The part of `counts.unsent` that was not yet taken.
     unsent: u64,
 }
 
 impl<I> Forwarder<I> {
-    /// For one CPU, with a TX ring on each queue of `ports`, or a socket for each.
+    /// Makes a forwarder for one CPU, with a TX ring on each queue of `ports`, or a socket for each port.
     ///
     /// # Errors
-    /// [`ForwardError`], when the kernel gives no socket.
+    /// [`ForwardError`] if the kernel provides no socket.
     pub fn new(inspector: I, ports: &[impl ForwardPort]) -> Result<Forwarder<I>, ForwardError> {
         let senders = ports.iter().map(ForwardPort::sender).collect::<Result<Vec<_>, _>>()?;
         #[cfg(feature = "xdp")]
@@ -260,7 +261,7 @@ impl<I> Forwarder<I> {
         })
     }
 
-    /// What it did so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> ForwardCounts {
         self.counts
@@ -302,7 +303,7 @@ impl<I: Inspector> Handler for Forwarder<I> {
 }
 
 impl<I> Forwarder<I> {
-    /// Sends what is to be sent of a list; how many packets the drivers took.
+    /// Sends the packets of a list that are to be sent. Returns how many the drivers took.
     fn send(&mut self, list: &PacketList<'_>) -> u64 {
         let mut sent = 0;
         for (port, sender) in self.senders.iter_mut().enumerate() {
@@ -314,7 +315,7 @@ impl<I> Forwarder<I> {
             let frames = frames.filter(|(_, action)| **action == wanted);
             let frames =
                 frames.map(|(packet, _)| (&list.block.frames()[packet.frame()], packet.hash));
-            // What was cut off can't be sent.
+            // A frame that was cut off can't be sent.
             let frames = frames.filter(|(frame, _)| frame.captured_len >= frame.wire_len);
             sent += match &mut sender.0 {
                 By::Packet(sender) => {
@@ -347,7 +348,7 @@ fn with_shares(mut senders: Vec<PortSender>, wiring: &Wiring) -> Vec<PortSender>
 
 #[cfg(feature = "xdp")]
 impl XdpQueues {
-    /// Sends frames of a list, each with its flow hash, from where they lie; how many the driver took.
+    /// Sends frames of a list, each with its flow hash, from where they are stored. Returns how many the driver took.
     fn send<'a>(
         &mut self,
         list: &PacketList<'_>,
@@ -355,7 +356,7 @@ impl XdpQueues {
     ) -> u64 {
         let Some(lent) = list.block.lent() else { return 0 };
         let mut frames = frames.peekable();
-        // A block's frames were received by one queue.
+        // All frames of a block were received on one queue.
         let share =
             frames.peek().and_then(|(frame, _)| self.shares.get(usize::from(frame.rx_queue)));
         let Some(share) = share.copied() else { return 0 };
@@ -368,7 +369,7 @@ impl XdpQueues {
             {
                 sent += u64::from(sending.push(frame.offset, frame.captured_len));
             }
-            // A full ring is flushed too: what waits in it goes out when the driver takes frames again.
+            // A full ring is flushed too: its frames are sent when the driver accepts frames again.
             if !self.written.contains(&queue) {
                 self.written.push(queue);
             }

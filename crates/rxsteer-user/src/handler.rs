@@ -1,32 +1,35 @@
-//! What a packet application implements: a handler, called with lists of packets on the chosen CPU.
+//! The interface of a packet application: a handler, which is called with lists of packets on the chosen CPU.
 
 use crate::backlog::Descriptor;
 use crate::block::{Block, FlowNumber, FrameMeta};
 use rxsteer_core::{CpuId, FlowHash, FlowKey, SockFlowTable};
 use rxsteer_packet::{DissectOptions, Dissection, FlowOfFrame, FrameClass, dissect, flow_of};
 
-/// Processes packets on one CPU. Each worker has a handler of its own, so it needs no locks.
+/// Processes packets on one CPU. Each worker has a separate handler, so a handler needs no locks.
 ///
-/// On a quiet CPU it is not called, unless [`PipelineConfig::tick`](crate::PipelineConfig::tick) asks for [`Handler::tick`].
+/// A handler is not called while no packets arrive, except for [`Handler::tick`] if
+/// [`PipelineConfig::tick`](crate::PipelineConfig::tick) is set.
 pub trait Handler: Send + 'static {
-    /// Processes the packets of `list`, oldest first. When it returns, they count as completed:
-    /// later packets of their flows may then run on another CPU.
+    /// Processes the packets of `list`, oldest first. When it returns, they count as completed: later packets of their
+    /// flows may then run on another CPU.
     ///
-    /// Should it panic, the list is counted as dropped (`worker_lost`), this worker ends, and
-    /// another takes over what waits.
+    /// If it panics, the list counts as dropped (`worker_lost`), this worker ends, and another worker takes over the
+    /// waiting packets.
     fn handle(&mut self, list: &PacketList<'_>);
 
-    /// Called on the worker of `cpu` about every [`PipelineConfig::tick`](crate::PipelineConfig::tick), between two lists and also
-    /// while no packet arrives: the place for timeouts and for counts to pass on. The first call comes one interval after the
-    /// start. Lists that take long delay a call, and calls that are missed are not made up for. No call comes after the
-    /// last packet was processed and no more can come; what is left then, the owner of the pipeline gets with the handlers.
+    /// The worker of `cpu` calls this about every [`PipelineConfig::tick`](crate::PipelineConfig::tick), between two
+    /// lists and also while no packet arrives. Use it for timeouts and to publish counts. The first call comes one
+    /// interval after the start. A long list delays the call, and missed calls are not made up for. The calls end when
+    /// the last packet was processed and no more can come. The owner of the pipeline then gets the handlers with the data
+    /// that they still hold.
     ///
-    /// Should it panic, this worker ends as by a panic in [`Handler::handle`], without a list that is lost.
+    /// If it panics, this worker ends as after a panic in [`Handler::handle`], but no list is lost.
     fn tick(&mut self, cpu: CpuId) {
         let _ = cpu;
     }
 
-    /// Packets that it could not send on since it was asked last: they count as dropped (`tx_full`), not as delivered.
+    /// Returns how many packets it could not send on since the last call. They count as dropped (`tx_full`), not as
+    /// delivered.
     fn take_unsent(&mut self) -> u64 {
         0
     }
@@ -38,7 +41,7 @@ impl<F: FnMut(&PacketList<'_>) + Send + 'static> Handler for F {
     }
 }
 
-/// Packets that reached one CPU together: at most 64, as the kernel's NAPI weight.
+/// Packets that reached one CPU together: at most 64, like the kernel's NAPI weight.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketList<'a> {
     pub(crate) cpu: CpuId,
@@ -56,27 +59,27 @@ impl<'a> PacketList<'a> {
         self.cpu
     }
 
-    /// How many packets.
+    /// The number of packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there is none; a handler is never called with such a list.
+    /// Whether the list is empty. A handler is never called with an empty list.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// The application that consumes the flow of `hash` runs on `cpu` from now on: `rfs` steers the
-    /// flow there. To be called where the data is consumed, as the kernel's `recvmsg` does it; a
-    /// thread that is no handler uses a [`crate::FlowRecorder`].
+    /// Records that the application that consumes the flow of `hash` runs on `cpu` from now on: `rfs` steers the flow
+    /// there. Call it where the data is consumed, as the kernel does in `recvmsg`. A thread outside of a handler uses a
+    /// [`crate::FlowRecorder`].
     #[inline]
     pub fn record(&self, hash: FlowHash, cpu: CpuId) {
         self.socks.record(hash, cpu);
     }
 
-    /// The flow of `hash` has ended; a later one with this hash does not inherit its CPU.
+    /// Records that the flow of `hash` has ended. A later flow with this hash does not inherit its CPU.
     #[inline]
     pub fn forget(&self, hash: FlowHash) {
         self.socks.forget(hash);
@@ -94,7 +97,7 @@ impl<'a> PacketList<'a> {
     }
 }
 
-/// One packet, as a handler sees it.
+/// One packet of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     block: &'a Block,
@@ -110,26 +113,26 @@ impl<'a> Packet<'a> {
         self.block.bytes_of(self.meta())
     }
 
-    /// Its receive time, lengths, RX queue and link type.
+    /// The receive time, lengths, RX queue and link type.
     #[must_use]
     pub fn meta(&self) -> &'a FrameMeta {
         &self.block.frames[self.index]
     }
 
-    /// What its headers say: the key, the ports, where the headers begin. Tunnels are entered as for steering.
+    /// Reads the headers: the key, the ports, the offsets of the headers. It looks into tunnels as steering does.
     ///
-    /// The headers are read when this is called, since the RX thread hands over no more than the hash: a key is 40
-    /// bytes beside a descriptor of 16, and most handlers read the frame anyway.
+    /// The RX thread hands over only the hash, so this call reads the headers again: a key would add 40 bytes to a
+    /// descriptor of 16 bytes, and most handlers read the frame anyway.
     #[inline]
     #[must_use]
     pub fn dissect(&self) -> Dissection {
         dissect(self.meta().link, self.bytes(), self.options)
     }
 
-    /// The directed flow key that it was steered by, read as by [`Packet::dissect`]: fragments have no ports. `None`
-    /// for a frame that carries no IP packet, or whose IP header can't be read.
+    /// The directed flow key that the packet was steered by, read as by [`Packet::dissect`]: fragments have no ports.
+    /// `None` for a frame without an IP packet, or whose IP header can't be read.
     ///
-    /// Where the NIC gave the hash, the packet was steered by that, and this is what its headers say.
+    /// If the NIC provided the hash, that hash steered the packet, and this is the key in its headers.
     #[inline]
     #[must_use]
     pub fn key(&self) -> Option<FlowKey> {
@@ -137,7 +140,8 @@ impl<'a> Packet<'a> {
         (dissection.class == FrameClass::Ip).then_some(dissection.key)
     }
 
-    /// What flow statistics need to know of it: [`Dissection::flow`] and the TCP flags, read in less time.
+    /// Reads only what flow statistics need: [`Dissection::flow`] and the TCP flags. It takes less time than
+    /// [`Packet::dissect`].
     #[inline]
     #[must_use]
     pub fn flow(&self) -> Option<FlowOfFrame> {
@@ -150,12 +154,12 @@ impl<'a> Packet<'a> {
         FlowHash::from_raw(self.hash)
     }
 
-    /// Its number in its flow, where order is checked.
+    /// The number of the packet in its flow, if order is checked.
     pub(crate) fn number(&self) -> Option<FlowNumber> {
         self.block.numbers.get(self.index).copied()
     }
 
-    /// Which RX thread numbered it.
+    /// The RX thread that numbered it.
     pub(crate) fn numbered_by(&self) -> usize {
         self.block.numbered_by
     }

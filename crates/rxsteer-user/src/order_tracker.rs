@@ -1,5 +1,5 @@
-//! Order is measured, not assumed. The RX thread numbers every packet within its flow. The worker that processes
-//! the packet checks that the numbers of a flow only rise.
+//! Order is measured, not assumed. The RX thread numbers every packet within its flow. The worker that processes the
+//! packet checks that the numbers of a flow only rise.
 //!
 //! ```text
 //!  OrderTracker (one per RX thread)                OrderCheck (one per worker)

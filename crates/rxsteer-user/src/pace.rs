@@ -14,8 +14,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 pub enum Speed {
     /// As fast as the receive path accepts it.
     Max,
-    /// Each batch when all packets before it are processed: as fast as that goes. The RX thread decides as on a system whose CPUs
-    /// keep up: a flow that moves waits for no more than the packets of its own batch.
+    /// Each batch begins when all earlier packets are processed, and runs as fast as possible. The RX thread then decides
+    /// as on a system whose CPUs keep up: a flow that moves waits only for packets of its own batch.
     Drained,
     /// This factor times the recorded speed; finite, and above 0.
     Times(f64),

@@ -30,12 +30,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// A receive path whose workers run, until [`Pipeline::finish`].
+/// A receive path with running workers, until [`Pipeline::finish`].
 ///
-/// Dropping it without that loses the handlers and the report. The workers end by themselves when all receivers are
-/// finished or dropped and every packet is processed.
+/// If it is dropped instead, the handlers and the report are lost. The workers end when all receivers are finished or
+/// dropped and every packet is processed.
 pub struct Pipeline<H> {
-    /// CPUs that packets are steered to, as against those that only receive.
+    /// The CPUs that packets are steered to, unlike those that only receive.
     steered_to: CpuSet,
     group: Arc<WorkerGroup>,
     switch: Arc<Switch>,
@@ -51,40 +51,40 @@ pub struct Control {
 }
 
 impl Control {
-    /// The rules before the policy, and how many packets each matched since it was set.
+    /// The rules before the policy, and how many packets each has matched since it was set.
     #[must_use]
     pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
         self.switch.see().value().plan.rule_hits()
     }
 
-    /// Changes what packets are steered by while they flow: all of it, or nothing. Each RX thread
-    /// takes the change before its next batch, or when its source has nothing; a flow moves when
-    /// its packets under way are processed. After the end of the pipeline a change succeeds without effect.
+    /// Changes the steering while packets flow: the whole change takes effect, or nothing. Each RX thread adopts the
+    /// change before its next batch, or when its source has no frames. A flow moves when its packets in flight are
+    /// processed. After the end of the pipeline a change succeeds without effect.
     ///
     /// # Errors
-    /// [`ChangeError`], when the result would be impossible. Nothing has changed then.
+    /// [`ChangeError`] if the resulting settings would be impossible. Then nothing has changed.
     pub fn change(&self, change: &SteerChange) -> Result<(), ChangeError> {
         self.switch.change(change)?;
-        // Those that sleep let go of tables that were replaced.
+        // Sleeping workers wake up and release tables that were replaced.
         self.group.wake_all();
         Ok(())
     }
 
-    /// Records for `rfs` where applications run, from any thread.
+    /// A recorder of where applications run, for `rfs`. Any thread can use it.
     #[must_use]
     pub fn recorder(&self) -> FlowRecorder {
         FlowRecorder::new(self.switch.clone())
     }
 
-    /// What packets are steered by now, and how many may wait per RX thread and CPU.
+    /// The present steering settings, and how many packets may wait per RX thread and CPU.
     #[must_use]
     pub fn settings(&self) -> (SteerConfig, u32) {
         let seen = self.switch.see();
         (seen.value().plan.config().clone(), seen.value().max_backlog)
     }
 
-    /// How often the settings have changed so far, by [`Control::change`] or as planned. An RX thread has taken the last
-    /// change once its [`RxProgress::changes`] is as high.
+    /// The number of changes of settings so far, both planned and by [`Control::change`]. An RX thread has adopted the
+    /// last change once its [`RxProgress::changes`] is as high.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.switch.see().value().changes
@@ -96,9 +96,9 @@ impl Control {
         self.group.slots.iter().map(|slot| slot.progress.clone()).collect()
     }
 
-    /// Stops the worker of `cpu`, as a CPU that goes offline: another processes what waits there, in
-    /// order, and as flows have nothing under way there any more they are steered to others. It does
-    /// not come back. Returns whether the pipeline has a worker for this CPU, whether or not it still runs.
+    /// Stops the worker of `cpu`, like a CPU that goes offline. Another worker processes the waiting packets in order. A
+    /// flow is steered to another CPU once it has no packets in flight. The worker does not come back. Returns whether
+    /// the pipeline has a worker for this CPU, running or not.
     pub fn stop_worker(&self, cpu: CpuId) -> bool {
         let Some(slot) = self.group.slots.iter().find(|slot| slot.cpu == cpu) else { return false };
         // ORDER: Relaxed; a request without data. The wake-up below makes it noticed.
@@ -107,19 +107,19 @@ impl Control {
         true
     }
 
-    /// The interface behind `rx_queue` is gone: packets of it that still wait are dropped and
-    /// counted (`interface_removed`).
+    /// Reports that the interface of `rx_queue` is gone: its waiting packets are dropped and counted
+    /// (`interface_removed`).
     pub fn remove_rx_queue(&self, rx_queue: u16) {
         self.group.remove(rx_queue);
     }
 }
 
 impl<H: Handler> Pipeline<H> {
-    /// Starts one worker per CPU, each with the handler that `handler` makes for it, and returns
-    /// the receivers, one per RX thread, for the caller to feed.
+    /// Starts one worker per CPU, each with the handler that `handler` makes for it. Returns the receivers, one per RX
+    /// thread, for the caller to feed.
     ///
     /// # Errors
-    /// [`PipelineError`], when the configuration is impossible or a thread can't be started.
+    /// [`PipelineError`] if the configuration is impossible or a thread can't be started.
     pub fn start(
         config: &PipelineConfig,
         mut handler: impl FnMut(CpuId) -> H,
@@ -143,7 +143,7 @@ impl<H: Handler> Pipeline<H> {
             workers: Vec::new(),
             reports,
         };
-        // All of them before the first thread: should one panic, no thread waits for the others.
+        // All handlers are made before the first thread starts: if `handler` panics, no thread waits for the others.
         let handlers: Vec<H> = group.slots.iter().map(|slot| handler(slot.cpu)).collect();
         for ((slot, backlogs), handler) in group.slots.iter().zip(backlogs_by_cpu).zip(handlers) {
             let worker = Worker {
@@ -175,8 +175,8 @@ impl<H: Handler> Pipeline<H> {
         Ok((pipeline, receivers))
     }
 
-    /// Ends what was started when a worker could not be: without receivers all backlogs are closed,
-    /// and those of workers that never came are done.
+    /// Ends the threads that were started, if a worker could not be. Without receivers all backlogs are closed, and those
+    /// of the missing workers are marked as finished.
     fn abandon(
         self,
         receivers: Vec<Receiver>,
@@ -188,7 +188,7 @@ impl<H: Handler> Pipeline<H> {
             self.group.backlog_finished();
         }
         for worker in self.workers {
-            // A worker that had nothing to do has nothing to say.
+            // A worker that processed nothing has nothing to report.
             let _ = worker.join();
         }
         PipelineError::Thread(error)
@@ -200,11 +200,11 @@ impl<H: Handler> Pipeline<H> {
         Control { group: self.group.clone(), switch: self.switch.clone() }
     }
 
-    /// Waits until everything received is processed, and reports. Every receiver must have ended first, by
-    /// [`Receiver::finish`] or by being dropped: until then workers wait for its packets.
+    /// Waits until everything received is processed, and returns the report. Every receiver must have ended before, by
+    /// [`Receiver::finish`] or by being dropped: until then the workers wait for its packets.
     ///
     /// # Errors
-    /// [`StillReceiving`], at once, when a receiver is left. It holds the pipeline.
+    /// [`StillReceiving`], immediately, if a receiver is left. It holds the pipeline.
     pub fn finish(self) -> Result<Report<H>, StillReceiving<H>> {
         let receivers = self.reports.receiving();
         if receivers > 0 {
@@ -218,11 +218,11 @@ impl<H: Handler> Pipeline<H> {
         for worker in self.workers {
             match worker.join() {
                 Ok(report) => workers.push(report),
-                // A worker catches its handler's panics; this one is our bug.
+                // A worker catches its handler's panics, so this panic is a bug of rxsteer.
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        // No worker was left to take these over: whatever waits is lost, and counted.
+        // No worker was left to take these backlogs over: the waiting packets are lost, and counted.
         for mut backlog in
             self.group.take_over().into_iter().flat_map(|abandoned| abandoned.backlogs)
         {
@@ -243,9 +243,9 @@ impl<H: Handler> Pipeline<H> {
     }
 }
 
-/// A pipeline can't be finished yet: frames may still be received.
+/// The pipeline can't be finished yet, since a receiver is left.
 pub struct StillReceiving<H> {
-    /// The pipeline, as it was.
+    /// The pipeline, unchanged.
     pub pipeline: Pipeline<H>,
     /// Receivers that have neither been finished nor dropped.
     pub receivers: usize,
@@ -358,29 +358,29 @@ fn receivers(
     (receivers, backlogs_by_cpu)
 }
 
-/// How often an idle worker looks before it sleeps. Waking it costs the RX thread a system call and
-/// 20 µs until it runs, so on a CPU of its own it looks for about that long; where it shares the
-/// CPU with a receiver, looking only keeps that from receiving.
+/// How often an idle worker looks for packets before it sleeps. To wake it costs the RX thread a system call, and 20 µs
+/// until it runs. On a separate CPU it therefore looks for about that long. If it shares the CPU with a receiver, looking
+/// would only keep the receiver from running.
 fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
     if pinned && !config.rx_cpus.contains(&cpu) { 2000 } else { 0 }
 }
 
-/// Runs `sources` (one per RX thread) through the receive path and reports: start, receive, finish.
+/// Runs `sources`, one per RX thread, through the receive path and returns the report: start, receive, finish.
 ///
 /// `handler` makes each CPU's handler, on the calling thread and before any worker starts. `started` is called once
-/// before the first frame, with the receivers (whose [`Receiver::progress`] can be watched) and a [`Control`];
-/// `|_, _| {}` where neither is needed.
+/// before the first frame, with the receivers (whose [`Receiver::progress`] any thread can read) and a [`Control`]; pass
+/// `|_, _| {}` if neither is needed.
 ///
-/// Setting `stop` ends receiving before the next block of frames: what was received is still processed, and what the kernel still
-/// holds of a live interface is not received. (The flag of a live source, such as
-/// [`PacketOptions::stop`](crate::source::packet::PacketOptions::stop), ends it after these.) It is also set here when memory runs
-/// out, and nothing clears it: a run whose flag is set receives nothing.
+/// Setting `stop` ends receiving before the next block of frames. Packets that were received are still processed. Packets
+/// of a live interface that the kernel still holds are not received. (The flag of a live source, such as
+/// [`PacketOptions::stop`](crate::source::packet::PacketOptions::stop), ends it after these.) `run` also sets `stop` when
+/// memory runs out. Nothing clears it: a run whose flag is set at the start receives nothing.
 ///
-/// A handler that panics ends its worker, and is no error of the run: its CPU's packets are dropped and counted, and
+/// A handler that panics ends its worker, and is not an error of the run: its CPU's packets are dropped and counted, and
 /// [`CpuReport::failure`](crate::CpuReport::failure) has the message.
 ///
 /// # Errors
-/// [`PipelineError`], when the configuration is impossible, a thread can't be started or memory runs out.
+/// [`PipelineError`] if the configuration is impossible, a thread can't be started or memory runs out.
 pub fn run<S: Source, H: Handler>(
     config: &PipelineConfig,
     sources: &mut [S],

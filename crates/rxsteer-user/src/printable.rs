@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
-/// `text` with every control character written as in JSON: `\u001b` for ESC, and those that have no width or change the
-/// direction of what follows. The printed text can neither control a terminal nor begin a new line, nor pass for another.
+/// Returns `text` with every control character escaped as in JSON (`\u001b` for ESC). Characters without width and
+/// characters that change the direction of the text are escaped, too. So the printed text can't control a terminal, begin
+/// a new line or imitate another text.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
@@ -23,7 +24,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Control characters, line separators, marks and overrides of direction, and characters without width.
+/// Control characters, line separators, direction marks and overrides, and characters without width.
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

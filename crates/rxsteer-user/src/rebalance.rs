@@ -5,10 +5,11 @@
 //!                                                                                                 (change.rs)
 //! ```
 //!
-//! The interval is one of the packets' receive times, so that a replay at full speed balances as often as the recorded
-//! traffic would have been, and with one RX thread always alike. The load of a CPU is the packets that are sent there. A
-//! handler's time differs from run to run, so it counts only if the configuration asks for it
-//! ([`measure_load`](crate::PipelineConfig::measure_load)). Then a thread also reads what else the CPUs do.
+//! Intervals are measured in the packets' receive times. So a replay at full speed balances as often as the recorded
+//! traffic would have, and with one RX thread every replay balances in the same way. By default the load of a CPU is the
+//! number of packets sent there. The time of handlers differs from run to run, so it counts only if the configuration
+//! asks for it ([`measure_load`](crate::PipelineConfig::measure_load)). Then a thread also reads the other load of the
+//! CPUs.
 
 use crate::change::Switch;
 use crate::worker_group::WorkerProgress;
@@ -17,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Moves that are kept for reports; later ones are only counted.
+/// The number of moves that are kept for reports. Later ones are only counted.
 pub const MOST_MOVES_KEPT: usize = 4096;
 
-/// How often it is read what else the CPUs do.
+/// How often the other load of the CPUs is read.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// If a thread's packets go back in time by more than this, the clock was set back.
@@ -30,9 +31,9 @@ const SET_BACK_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MovedByLoad {
-    /// When, in nanoseconds after the first packet's receive time.
+    /// When it moved, in nanoseconds after the first packet's receive time.
     pub after_ns: u64,
-    /// Which bucket, from where to where, and why.
+    /// The bucket, both CPUs, and the reason.
     pub bucket: Move,
 }
 
@@ -40,9 +41,9 @@ pub struct MovedByLoad {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MovesByLoad {
-    /// Intervals that ended.
+    /// The number of intervals that ended.
     pub intervals: u64,
-    /// Buckets that moved.
+    /// The number of buckets that moved.
     pub moved: u64,
     /// The first of these moves, up to [`MOST_MOVES_KEPT`].
     pub first: Vec<MovedByLoad>,
@@ -53,7 +54,7 @@ pub struct MovesByLoad {
 pub(crate) struct Rebalancing {
     /// When the present interval ends.
     next_ns: AtomicU64,
-    /// The workers, if their time counts, and the share of the time that their CPU spends on anything else, in millionths.
+    /// The workers, if their time counts, and the share of time that their CPU spends on other work, in millionths.
     workers: Vec<(Arc<WorkerProgress>, AtomicU64)>,
     /// Whether an interval ended, so that loads are needed.
     is_used: AtomicBool,
@@ -65,18 +66,18 @@ struct State {
     begin_ns: Option<u64>,
     last_ns: u64,
     balancer: Option<(Balance, Balancer)>,
-    /// By worker, its work until the last interval.
+    /// For each worker, its work until the last interval.
     worked: Vec<(u64, u64)>,
     moves: MovesByLoad,
 }
 
 impl Rebalancing {
-    /// Goes by the time of `workers`; without any, by packets.
+    /// Uses the time of `workers`; if there are none, the number of packets.
     pub(crate) fn new(workers: Vec<Arc<WorkerProgress>>) -> Arc<Rebalancing> {
         let rebalancing = Arc::new(Rebalancing::without_thread(workers));
         if !rebalancing.workers.is_empty() {
             let shared = Arc::downgrade(&rebalancing);
-            // Without it only the time of workers counts.
+            // Without this thread only the time of workers counts.
             let _ = std::thread::Builder::new()
                 .name("rxsteer-load".to_owned())
                 .spawn(move || look_at_other_work(&shared));
@@ -93,8 +94,8 @@ impl Rebalancing {
         }
     }
 
-    /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it. Moves, if any, are
-    /// published through `switch`. `last_ns` is the time that this thread came to before.
+    /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it, and publishes moves
+    /// through `switch`. `last_ns` is the time of this thread's previous batch.
     #[inline]
     pub(crate) fn come_to(
         &self,
@@ -113,7 +114,7 @@ impl Rebalancing {
 
     #[cold]
     fn end_interval(&self, time_ns: u64, is_set_back: bool, balance: &Balance, switch: &Switch) {
-        // Another thread is at it, and this one goes on receiving.
+        // Another thread already does this, so this one goes on receiving.
         let Ok(mut state) = self.state.try_lock() else { return };
         if time_ns < self.next_ns.load(Ordering::Relaxed) && !is_set_back {
             return;
@@ -130,7 +131,7 @@ impl Rebalancing {
         let before = std::mem::replace(worked, now);
         let load = |cpu| {
             let at = self.workers.iter().position(|(worker, _)| worker.cpu == cpu);
-            // At the first interval there is nothing before.
+            // The first interval has no earlier counts.
             let known = at.and_then(|at| Some((before.get(at)?, worked[at], &self.workers[at].1)));
             let Some((before, now, other)) = known else { return CpuLoad::unmeasured(cpu) };
             // ORDER: Relaxed; the number is the whole message.
@@ -154,7 +155,8 @@ impl Rebalancing {
     }
 }
 
-/// Reads what CPUs with workers do beside packets, while there is a pipeline. If the kernel does not say, nothing counts.
+/// Reads the other load of CPUs with workers until the pipeline ends. If the kernel does not report it, it counts as
+/// none.
 fn look_at_other_work(shared: &Weak<Rebalancing>) {
     let begun = Instant::now();
     let mut other = OtherWork::default();
@@ -179,7 +181,7 @@ fn look_at_other_work(shared: &Weak<Rebalancing>) {
     }
 }
 
-/// The moves at the end of an interval; `None` where an interval only begins: at the start, and after a change of the
+/// The moves at the end of an interval. `None` if an interval only begins: at the start, and after a change of the
 /// policy's settings.
 fn decide(
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! The receiving side: what an RX thread does with frames until they sit in a backlog.
+//! The receiving side: the work of an RX thread from the arrival of frames until they wait in a backlog.
 //!
 //! ```text
 //!  netif_rx(frame) ──┐                     per batch:
@@ -7,8 +7,8 @@
 //!                                                   └─ no room: wait, or drop and count
 //! ```
 //!
-//! Both entry kinds of the kernel are here: frames that enter one by one ([`Receiver::netif_rx`])
-//! and polled lists ([`Receiver::netif_receive`]); both are steered alike.
+//! The kernel's two kinds of entry exist here, too: frames that enter one by one ([`Receiver::netif_rx`]) and polled
+//! lists ([`Receiver::netif_receive`]). Both are steered in the same way.
 
 mod from_source;
 mod hashing;
@@ -27,14 +27,14 @@ use rxsteer_core::{Arrival, Backlogs, CpuId, DropReason, Refusal, Steering, Verd
 use rxsteer_packet::{DissectOptions, Hasher};
 use std::sync::Arc;
 
-/// One RX thread's end of the receive path.
+/// The receiving end of the receive path, for one RX thread.
 pub struct Receiver {
     pub(crate) queue_cpu: CpuId,
     pub(crate) steering: Steering,
-    /// What it goes by, and where that is published when it changes.
+    /// The settings in use, and where changed settings are published.
     pub(crate) settings: SeenSettings,
     pub(crate) switch: Arc<Switch>,
-    /// Changes to be made on the way.
+    /// Changes planned for the run.
     pub(crate) schedule: Option<Arc<Schedule>>,
     /// Moves of buckets, under policies that have them.
     pub(crate) rebalancing: Arc<Rebalancing>,
@@ -49,39 +49,39 @@ pub struct Receiver {
     pub(crate) drains: bool,
     pub(crate) clock: Clock,
     pub(crate) backlogs: BacklogSet,
-    /// RX queues that are configured; their numbers are below this.
+    /// The number of RX queues; queue numbers are below this.
     pub(crate) rx_queues: u16,
     pub(crate) pool: BlockPool,
-    /// The batch in work; kept, so that its memory is not cleared for every batch.
+    /// The present batch. It is kept, so that its memory is not cleared for every batch.
     pub(crate) scratch: Box<Batch>,
-    /// Frames that entered and are not steered yet.
+    /// Frames that entered and are not yet steered.
     pub(crate) open: Option<Arc<Block>>,
     /// Frames that entered while all frame memory was in use.
     pub(crate) refused: Block,
     /// Blocks sealed so far.
     pub(crate) blocks_sealed: u64,
-    /// Number of the block that is steered, from 1. Lists of lent memory have one each.
+    /// The number of the block that is being steered, from 1. Each list of lent memory has a separate number.
     pub(crate) block_number: u64,
-    /// How many there were when memory was looked at last.
+    /// The value of `blocks_sealed` when memory was last checked.
     pub(crate) blocks_at_look: u64,
-    /// The time of its packets, for policies that go by it.
+    /// The time of its packets, for policies that use it.
     pub(crate) packet_clock: PacketClock,
     /// What it counts.
     pub(crate) progress: Arc<RxProgress>,
-    /// Frames that the kernel dropped while this received.
+    /// Frames that the kernel dropped while this receiver ran.
     pub(crate) kernel_drops: u64,
     /// Whether receiving ended because memory ran out.
     pub(crate) out_of_memory: bool,
-    /// Where the report goes when this ends.
+    /// Where the report is stored when this receiver ends.
     pub(crate) reports: Arc<RxReports>,
 }
 
 impl Receiver {
-    /// One frame enters, as through the kernel's `netif_rx`. It is steered with those before it
-    /// when a batch is complete, or at [`Receiver::flush`].
+    /// Enters one frame, as through the kernel's `netif_rx`. It is steered together with the frames before it when a
+    /// batch is complete, or at [`Receiver::flush`].
     ///
     /// # Panics
-    /// When the frame is longer than [`crate::block::MAX_CAPTURED`]; so do the other entries.
+    /// If the frame is longer than [`crate::block::MAX_CAPTURED`]. The other entries panic in this case, too.
     pub fn netif_rx(&mut self, frame: &[u8], info: FrameInfo) {
         let batch = self.batch;
         let block = self.enter(frame, info);
@@ -90,8 +90,8 @@ impl Receiver {
         }
     }
 
-    /// A polled list of frames enters, as from a NAPI poll through `netif_receive_skb`; at its end
-    /// everything is steered.
+    /// Enters a polled list of frames, as from a NAPI poll through `netif_receive_skb`. At its end all frames are
+    /// steered.
     pub fn netif_receive<'a>(&mut self, list: impl IntoIterator<Item = (&'a [u8], FrameInfo)>) {
         for (frame, info) in list {
             if self.enter(frame, info).is_full() {
@@ -101,8 +101,8 @@ impl Receiver {
         self.flush();
     }
 
-    /// Steers what has entered and not been steered yet: to be called when no frame follows at
-    /// once, like the end of a poll.
+    /// Steers the frames that have entered and are not yet steered. Call it when no frame follows immediately, like the
+    /// end of a poll.
     pub fn flush(&mut self) {
         self.flush_until(&Stop::never());
     }
@@ -114,13 +114,12 @@ impl Receiver {
         }
     }
 
-    /// Hands a list over to `cpu` as it is, past the policy: the primitive of the hand-off source
-    /// (`raise_netif_irq`). An invalid CPU, one without a worker, and the own CPU mean the local
-    /// backlog; an empty list means nothing. The head that fits is taken; the rest waits or is
-    /// dropped and counted, as configured.
+    /// Hands a list over to `cpu` without using the policy: the primitive of the hand-off source (`raise_netif_irq`). An
+    /// invalid CPU, a CPU without a worker, and this receiver's own CPU mean the local backlog. An empty list has no
+    /// effect. The packets that fit are queued. The others wait, or are dropped and counted, as configured.
     ///
-    /// What entered before is steered first. Order between a flow's packets that are handed over
-    /// and those the policy steers is the caller's affair.
+    /// Frames that entered before are steered first. Order is not guaranteed between packets of a flow that are handed
+    /// over and packets of it that the policy steers: the caller must ensure it.
     pub fn hand_off<'a>(
         &mut self,
         cpu: CpuId,
@@ -136,7 +135,7 @@ impl Receiver {
         self.hand_off_open(cpu);
     }
 
-    /// Appends a frame to the open block, which has room: a block that is full is never left open.
+    /// Appends a frame to the open block. There is room: a full block is never left open.
     fn enter(&mut self, frame: &[u8], info: FrameInfo) -> &mut Block {
         let block = self.open_block(&Stop::never());
         let taken = block.push(frame, info);
@@ -144,7 +143,7 @@ impl Receiver {
         block
     }
 
-    /// Shows how the packets so far were decided on.
+    /// Publishes how the packets so far were decided on.
     #[inline]
     fn publish_decisions(&self) {
         self.progress.set_steering(self.steering.counts());
@@ -154,13 +153,13 @@ impl Receiver {
         }
     }
 
-    /// The CPU that this receives on.
+    /// The CPU of this RX thread.
     #[must_use]
     pub fn cpu(&self) -> CpuId {
         self.queue_cpu
     }
 
-    /// The counts that another thread may look at while this receiver runs.
+    /// The counts, which other threads can read while this receiver runs.
     #[must_use]
     pub fn progress(&self) -> Arc<RxProgress> {
         self.progress.clone()
@@ -172,7 +171,8 @@ impl Receiver {
         self.backlogs.reports()
     }
 
-    /// Steers what is left and closes the queues. Dropping a receiver does the same; this is to be seen in code.
+    /// Steers the remaining frames and closes the queues. Dropping a receiver does the same; this call makes it visible
+    /// in code.
     pub fn finish(self) {
         drop(self);
     }
@@ -185,15 +185,15 @@ impl Receiver {
         self.progress.drops.add(DropReason::WorkerLost, open as u64);
     }
 
-    /// The block that frames enter into. When all frame memory is in use and packets are to be
-    /// dropped rather than wait, it is one that will not be queued.
+    /// The block that frames enter into. If all frame memory is in use and packets must be dropped instead of waiting,
+    /// this is a block that will not be queued.
     fn open_block(&mut self, stop: &Stop<'_>) -> &mut Block {
-        // A batch that began without memory ends without: the pool is asked once for it.
+        // The pool is asked once per batch: a batch that began without memory ends without it.
         if self.open.is_none() && self.refused.is_empty() {
             self.open = self.pool.take();
         }
-        // Nothing waits unkicked here: every block ends with a kick. Workers let go of blocks as
-        // they go on, and the pool has room beside those that idle ones keep.
+        // No list waits without a kick here: every block ends with a kick. Workers release blocks as they progress, and
+        // the pool has room beyond those that idle workers keep.
         while self.open.is_none() && self.backlogs.must_wait() && !stop.is_set() {
             std::thread::yield_now();
             self.open = self.pool.take();
@@ -225,7 +225,7 @@ impl Receiver {
         Some(block)
     }
 
-    /// Counts packets that found no memory: as received, as what they are, and as dropped.
+    /// Counts packets for which there was no memory: as received, by their kind, and as dropped.
     #[cold]
     fn refuse(&mut self) {
         let mut block = std::mem::take(&mut self.refused);
@@ -257,7 +257,7 @@ impl Receiver {
         self.backlogs.kick_own();
     }
 
-    /// Takes what was changed, between two batches.
+    /// Adopts a change of settings, between two batches.
     #[cold]
     fn change(&mut self) {
         let settings = self.switch.see();
@@ -265,11 +265,11 @@ impl Receiver {
         self.steering.change(&settings.value().plan, &mut self.backlogs);
         self.settings = settings;
         self.publish_decisions();
-        // Behind `changing`: who finds the change taken also finds whether it is done.
+        // This is set after `changing`: a thread that sees the change adopted also sees whether it is complete.
         self.progress.changes.set(self.settings.value().changes);
     }
 
-    /// Takes a change, and finds the end of one, while the source has nothing: neither waits for a packet.
+    /// While the source has no frames: adopts a change, and notices when a transition has ended. Neither needs a packet.
     fn change_while_idle(&mut self) {
         if self.switch.has_changed(&self.settings) {
             self.change();
@@ -309,7 +309,7 @@ impl Receiver {
             let Batch { arrivals, verdicts } = &mut *self.scratch;
             let arrivals = &arrivals[done..count];
             let decided = self.steering.decide(arrivals, &mut self.backlogs, verdicts);
-            // Each list of lent memory carries a reference of its own: it seems to lie in another block.
+            // Each list of lent memory carries a separate reference, so it gets a separate block number.
             self.block_number += u64::from(block.is_lent());
             let frames_of =
                 FramesOfBlock { block, number: self.block_number, first: first + done, now };
@@ -328,7 +328,7 @@ impl Receiver {
         Room::There
     }
 
-    /// Queues the open block to `cpu` without asking the policy.
+    /// Queues the open block to `cpu` without using the policy.
     fn hand_off_open(&mut self, cpu: CpuId) {
         let Some(block) = self.seal() else { return };
         for (batch, first) in block.frames().chunks(MAX_BATCH).zip((0..).step_by(MAX_BATCH)) {
@@ -361,16 +361,16 @@ impl Receiver {
 }
 
 impl Drop for Receiver {
-    /// Steers what is left, closes the queues and leaves the report for [`crate::Pipeline::finish`].
+    /// Steers the remaining frames, closes the queues and stores the report for [`crate::Pipeline::finish`].
     fn drop(&mut self) {
-        // What this thread was at when it panicked may be half done.
+        // If this thread panicked, its current work may be incomplete.
         if std::thread::panicking() {
             self.abandon();
         } else {
             self.flush();
         }
         self.publish_decisions();
-        // What it sent goes nowhere else any more, whatever changes.
+        // Its packets can't move any more, so no transition is under way.
         self.progress.changing.set(0);
         self.progress.changes.set(u64::MAX);
         let report = RxReport {
@@ -380,12 +380,13 @@ impl Drop for Receiver {
             moves_by_load: self.rebalancing.moves(),
             order_tracker: self.order_tracker.take().map(OrderTracker::into_report),
         };
-        // Before the queues close, which the fields' own drop does: a pipeline whose workers have ended has all reports.
+        // The report is stored before the queues close (the fields' drop): when a pipeline's workers have ended, it has
+        // all reports.
         self.reports.add(report);
     }
 }
 
-/// What is known and decided of the packets of a batch.
+/// The arrivals and verdicts of a batch.
 pub(crate) struct Batch {
     pub(crate) arrivals: [Arrival; MAX_BATCH],
     pub(crate) verdicts: [Verdict; MAX_BATCH],

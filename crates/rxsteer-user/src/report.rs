@@ -20,7 +20,7 @@ pub struct CpuReport {
     pub steered_to: bool,
     /// Packets processed by its worker, without those that it could not send on (`tx_full` in `drops`).
     pub packets: u64,
-    /// The bytes on the wire of all packets that its worker took, including those that it could not send on.
+    /// The bytes on the wire of all packets that its worker processed, including those that it could not send on.
     pub bytes: u64,
     /// Distinct flows that its worker saw, if order is checked.
     pub flows: u64,
@@ -56,7 +56,7 @@ pub struct Report<H> {
     pub packets: u64,
     /// The bytes of these packets on the wire.
     pub bytes: u64,
-    /// Packets whose handler returned, and, where it sends them on, that found room in the TX ring.
+    /// Packets whose handler returned and that, if the handler sends them on, found room in the TX ring.
     pub delivered: u64,
     /// Packets dropped.
     pub drops: Drops,
@@ -66,8 +66,8 @@ pub struct Report<H> {
     pub malformed: [u64; Malformed::ALL.len()],
     /// IP packets whose transport header is damaged or cut off.
     pub transport_truncated: u64,
-    /// Frames that the kernel dropped before they were received, since the ring of a live source had no room. They
-    /// are not included in `packets`.
+    /// Frames that the kernel dropped before they were received, because the ring of a live source had no room. They are
+    /// not included in `packets`.
     pub kernel_drops: u64,
     /// Packets of an RX queue that the configuration does not have. They are not steered, and the CPU of queue 0
     /// processes them.
@@ -78,7 +78,7 @@ pub struct Report<H> {
     pub rules: Vec<(PacketRule, u64)>,
     /// Whether receiving ended early because memory ran out.
     pub out_of_memory: bool,
-    /// Changes of settings that were made: planned ones ([`crate::PipelineConfig::changes`]) and by
+    /// The number of changes of settings: planned ones ([`crate::PipelineConfig::changes`]) and those by
     /// [`crate::Control::change`].
     pub changes_made: usize,
     /// Buckets that moved by load, under policies with `balance`.

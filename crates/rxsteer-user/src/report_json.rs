@@ -1,4 +1,4 @@
-//! A report as a JSON object, named by the list of counters.
+//! A report as a JSON object. The list of counters gives the names.
 
 use crate::rebalance::{MovedByLoad, MovesByLoad};
 use crate::report::{CpuReport, Report};
@@ -9,8 +9,8 @@ use rxsteer_packet::Malformed;
 use serde_json::{Map, Value, json};
 
 impl<H> Report<H> {
-    /// All figures of the run, and `cpus` an array with those of each CPU; handlers are left out. `dropped` is by reason, in
-    /// both. Bytes are those on the wire, times are in nanoseconds, quantiles are null without a packet.
+    /// All figures of the run, and the array `cpus` with those of each CPU, without the handlers. `dropped` is by reason
+    /// in both. Bytes are bytes on the wire and times are in nanoseconds. Quantiles are null if there is no packet.
     #[must_use]
     pub fn to_json(&self) -> Map<String, Value> {
         let mut object = Map::new();
@@ -88,7 +88,7 @@ pub fn drops_to_json(drops: &Drops) -> Value {
     drops.iter().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect()
 }
 
-/// A quantile in nanoseconds; null without a packet.
+/// A quantile in nanoseconds; null if there is no packet.
 fn quantile(delays: &Histogram<u64>, quantile: f64) -> Value {
     if delays.is_empty() { Value::Null } else { json!(delays.value_at_quantile(quantile)) }
 }

@@ -63,7 +63,7 @@ pub struct RxProgress {
 }
 
 impl RxProgress {
-    /// Of the packets, how many the mechanism of `counter` decided on.
+    /// How many packets the mechanism of `counter` decided on.
     #[must_use]
     pub fn steered(&self, counter: SteerCounter) -> u64 {
         self.steering[counter as usize].get()

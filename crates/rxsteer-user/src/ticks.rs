@@ -1,4 +1,4 @@
-//! When a worker calls its handler without packets.
+//! When a worker calls its handler's tick.
 
 use crate::clock::Clock;
 use std::time::Duration;
@@ -11,19 +11,19 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// One tick every `every`, the first one so long after the start of the pipeline.
+    /// One tick every `every`. The first tick comes this long after the start of the pipeline.
     pub(crate) fn new(every: Duration) -> Ticks {
         let every_ns = every.as_nanos() as u64;
         Ticks { every_ns, next_ns: every_ns }
     }
 
-    /// Whether a tick is due; if so, the next one is the first that is still to come.
+    /// Whether a tick is due. If so, missed ticks are skipped.
     #[inline]
     pub(crate) fn is_due(&mut self, clock: Clock) -> bool {
         self.is_due_at(clock.now_ns())
     }
 
-    /// How long it is until the next one.
+    /// The time until the next tick.
     pub(crate) fn left(&self, clock: Clock) -> Duration {
         Duration::from_nanos(self.next_ns.saturating_sub(clock.now_ns()))
     }

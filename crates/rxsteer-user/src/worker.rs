@@ -5,7 +5,7 @@
 //!        nothing anywhere ──► look a few times more ──► sleep until kicked
 //! ```
 //!
-//! What must hold: a packet counts as completed only after its handler returned.
+//! Invariant: a packet counts as completed only after its handler has returned.
 
 use crate::backlog::{BacklogReceiver, Descriptor};
 use crate::change::{FlowRecorder, Switch};
@@ -26,23 +26,23 @@ use std::sync::atomic::Ordering;
 /// Packets taken from a backlog at a time: the kernel's `dev_weight`.
 const WEIGHT: u32 = 64;
 
-/// Packets of its own backlog that a worker processes before it looks at anything else, should more
-/// and more come: the kernel's `netdev_budget` of polls, times their weight.
+/// How many packets of its own backlog a worker processes, while more arrive, before it looks at other backlogs: the
+/// kernel's `netdev_budget` of polls times their weight.
 const OWN_BUDGET: u32 = 300 * WEIGHT;
 
-/// Most pauses between two looks for work of an idle worker.
+/// The largest number of pauses of an idle worker between two looks for work.
 const IDLE_PAUSES: u32 = 32;
 
-/// What a worker did.
+/// The results of a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerReport<H> {
     /// What it counted.
     pub(crate) progress: Arc<WorkerProgress>,
-    /// Distinct flows seen here, where order is checked; else 0.
+    /// Distinct flows seen here if order is checked; else 0.
     pub(crate) flows: u64,
     /// Whether it was pinned to its CPU.
     pub(crate) pinned: bool,
-    /// How it ended, when it did not end by finishing.
+    /// How it ended, if it did not finish normally.
     pub(crate) failure: Option<String>,
     /// The handler, unless it panicked.
     pub(crate) handler: Option<H>,
@@ -56,16 +56,16 @@ pub(crate) struct Worker<H> {
     pub(crate) clock: Clock,
     pub(crate) check: Option<OrderCheck>,
     pub(crate) pin: bool,
-    /// Where handlers say which CPU their flows' applications are on.
+    /// Records on which CPU the applications of the handler's flows run.
     pub(crate) recorder: FlowRecorder,
     pub(crate) switch: Arc<Switch>,
     /// How far the RX thread looked into the frames.
     pub(crate) options: DissectOptions,
-    /// Pauses to look for work in before sleeping.
+    /// How often it looks for work before it sleeps.
     pub(crate) idle_looks: u32,
-    /// Whether the time in the handler is counted.
+    /// Whether the handler's time is counted.
     pub(crate) measures: bool,
-    /// When its handler is to be called without packets.
+    /// When to call the handler's tick.
     pub(crate) ticks: Option<Ticks>,
 }
 
@@ -75,11 +75,11 @@ enum End {
     Stopped,
 }
 
-/// The backlog and the number of packets that the handler has right now.
+/// The backlog and the number of packets that the handler is processing now.
 type InHand = Option<(usize, u32)>;
 
 impl<H: Handler> Worker<H> {
-    /// Serves until no packet can come any more, or until it is stopped or dies.
+    /// Serves the backlogs until no packet can follow, or until it is stopped or dies.
     pub(crate) fn run(mut self) -> WorkerReport<H> {
         let pinned = self.pin && sys::pin_to(self.slot.cpu);
         self.slot.sleeper.serve();
@@ -139,8 +139,8 @@ impl<H: Handler> Worker<H> {
                 return End::Finished;
             }
             if looks < self.idle_looks {
-                // Each look takes the line that the RX thread is about to write; a few hundred
-                // nanoseconds between looks leave it alone and let a list grow.
+                // Each look fetches the cache line that the RX thread is about to write. A few hundred nanoseconds
+                // between looks leave the line alone and let a list grow.
                 let pauses = (looks + 1).min(IDLE_PAUSES);
                 for _ in 0..pauses {
                     std::hint::spin_loop();
@@ -149,7 +149,7 @@ impl<H: Handler> Worker<H> {
                 continue;
             }
             looks = 0;
-            // A table that was replaced is not kept for a worker that sleeps.
+            // A sleeping worker must not keep a replaced table alive.
             self.recorder.table();
             let limit = self.ticks.as_ref().map(|ticks| ticks.left(self.clock));
             Sleeper::sleep(slots.iter().map(|slot| &slot.sleeper), limit, || {
@@ -166,12 +166,11 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// One round over all backlogs; says whether there was anything.
+    /// One round over all backlogs. Returns whether there were packets.
     fn poll(&mut self, in_hand: &mut InHand) -> bool {
         let mut worked = false;
         for backlog in 0..self.backlogs.len() {
-            // Its own backlog is emptied first (within its budget); of the others it takes what is
-            // there now.
+            // Its own backlog is emptied first, within its budget. From the others it takes the packets that wait now.
             let own = self.backlogs[backlog].own;
             let mut waiting = if own { OWN_BUDGET } else { self.backlogs[backlog].ready(u32::MAX) };
             while waiting != 0 {
@@ -186,7 +185,7 @@ impl<H: Handler> Worker<H> {
         worked
     }
 
-    /// Processes the next list of a backlog, up to `most` packets; says how many it held.
+    /// Processes the next list of a backlog, up to `most` packets. Returns their number.
     #[inline]
     fn process(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
         if self.group.any_removed() {
@@ -232,8 +231,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// As `process`, one packet at a time, for when an interface was removed: its packets that
-    /// still wait are dropped and counted, as the kernel's `flush_backlog` does.
+    /// Does the same as `process`, but one packet at a time, after an interface was removed: its waiting packets are
+    /// dropped and counted, as the kernel's `flush_backlog` does.
     #[cold]
     fn process_without_removed(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
         let mut done = 0;
@@ -282,7 +281,7 @@ impl<H: Handler> Worker<H> {
                 slot.sleeper.serve();
             }
             slots.extend(abandoned.slots);
-            // Not its own queues: they come after those.
+            // These are not its own queues: they are served after those.
             self.backlogs.extend(abandoned.backlogs.into_iter().map(|mut backlog| {
                 backlog.own = false;
                 backlog
@@ -291,7 +290,7 @@ impl<H: Handler> Worker<H> {
     }
 }
 
-/// Records the delay of every packet; those queued together share one record.
+/// Records the delay of every packet. Packets that were queued together share one record.
 #[inline]
 fn record_delays(delays: &DelayCounts, packets: &[Descriptor], now: u32) {
     let mut rest = packets;

@@ -17,24 +17,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[repr(align(128))]
 #[non_exhaustive]
 pub struct WorkerProgress {
-    /// The CPU that it stands for.
+    /// The CPU.
     pub cpu: CpuId,
-    /// Packets whose handler returned here, and that were sent on if they were to be.
+    /// Packets whose handler returned here and that, if they were to be sent on, were sent.
     pub packets: Count,
-    /// The bytes of the packets whose handler returned here, on the wire.
+    /// The bytes on the wire of all packets whose handler returned here.
     pub bytes: Count,
-    /// Packets that were processed before or beside an earlier one of their flow; only if order is checked.
+    /// Packets that were processed before or at the same time as an earlier one of their flow; only if order is checked.
     pub reordered: Count,
-    /// Packets lost with a handler that panicked, whose interface was removed, or for which there was no room to send.
+    /// Packets that were lost when a handler panicked, whose interface was removed, or that found no room for sending.
     pub drops: DropCounts,
     /// From queueing to the start of processing.
     pub delay: DelayCounts,
-    /// Nanoseconds in its handler, with interruptions; only if load is measured.
+    /// Nanoseconds spent in its handler, including interruptions; only if load is measured.
     pub busy_ns: Count,
 }
 
 impl WorkerProgress {
-    /// Nanoseconds in its handler, and the packets that were processed in them or dropped there.
+    /// Nanoseconds spent in its handler, and the packets that were processed or dropped in that time.
     pub(crate) fn work(&self) -> (u64, u64) {
         (self.busy_ns.get(), self.packets.get() + self.drops.get().total())
     }

@@ -167,7 +167,7 @@ impl Source for Once {
     }
 }
 
-/// Without traffic a change is made too, and is found to be done.
+/// Without traffic a change takes effect too, and its end is noticed.
 #[test]
 fn change_is_taken_and_done_while_nothing_is_received() {
     let end = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! The receive path as its users see it: nothing lost, nothing reordered, whatever happens.
+//! The receive path from its users' view: under all conditions no packet is lost or reordered.
 
 use crate::common::*;
 use rxsteer_user::core::{CpuId, CpuSet, DropReason, FlowKey, Policy};
@@ -40,8 +40,8 @@ fn no_flow_is_reordered_under_any_policy_cpu_count_and_list_length() {
     }
 }
 
-/// The order check of the run itself must be able to fail: the same numbered frames, given to two
-/// workers in turn behind its back, are found out of order.
+/// The order check must be able to fail: two workers get the same numbered frames in turn, and the check must find them
+/// out of order.
 #[test]
 fn order_check_finds_what_hand_off_can_reorder() {
     let mut config = config("none", "0-1");
@@ -87,7 +87,7 @@ fn overload_drops_are_counted_and_nothing_is_lost() {
     assert_eq!(report.reordered, 0, "drops leave gaps, not disorder");
 }
 
-/// What comes of `feed` when the only worker is held up until everything was received.
+/// The result of `feed` when the only worker is blocked until everything was received.
 fn held_up(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Report<impl Handler> {
     let (release, gate) = mpsc::channel::<()>();
     let mut gate = Some(gate);
@@ -118,8 +118,8 @@ fn full_backlog_refuses_exactly_what_does_not_fit() {
     assert_eq!(report.drops.get(DropReason::BacklogFull), 15);
 }
 
-/// The limit of a backlog is one of packets, whatever their size and however they entered: large
-/// frames fill blocks early, and frames steered one by one have a block each.
+/// The limit of a backlog is a number of packets, independent of their size and of how they entered: large frames fill
+/// blocks early, and frames steered one by one have a block each.
 #[test]
 fn backlog_holds_its_limit_whatever_the_frames() {
     for (size, polled) in [(9018, true), (60, false), (60, true)] {
@@ -143,8 +143,8 @@ fn backlog_holds_its_limit_whatever_the_frames() {
     }
 }
 
-/// Idle workers keep the last block they had. Here each of 300 does, and the receiver still finds
-/// one for the next.
+/// Idle workers keep their last block. Here each of 300 workers does, and the receiver still finds a block for the next
+/// packet.
 #[test]
 fn idle_workers_do_not_starve_the_receiver_of_memory() {
     let mut config = config("rps", "0-299");

@@ -1,5 +1,5 @@
-//! A filter in the wire between two live interfaces: it drops one UDP port, and sends on everything else, each flow in
-//! order. Takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and the feature `xdp`.
+//! A filter between two live interfaces: it drops packets of one UDP port and sends on all others, each flow in order. It
+//! requires CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and the feature `xdp`.
 //!
 //! ```text
 //! cargo build --release -p rxsteer --features xdp --example bridge_filter
@@ -25,7 +25,7 @@ It ends after SECONDS, 10 by default. Nothing else on this host receives what co
 /// The protocol number of UDP.
 const UDP: u8 = 17;
 
-/// What goes to or from the port is dropped.
+/// Packets to or from this port are dropped.
 struct Filter {
     port: u16,
     bridge: Bridge,
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An interface, as the kernel shows it.
+/// An interface, as the kernel describes it.
 fn port(name: &str) -> Result<Port, Box<dyn Error>> {
     let folder = format!("/sys/class/net/{name}");
     let unusable = |error: io::Error| format!("can't use '{name}': {folder}: {error}");

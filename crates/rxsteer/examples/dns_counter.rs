@@ -1,8 +1,8 @@
 //! DNS queries by name, counted on the CPU that processes them.
 //!
-//! Each CPU's handler counts in a table of its own, without a lock; the tables are added up when all packets are
-//! processed. The `simple-dns` crate reads the messages, `etherparse` the UDP header; the receive path has found where
-//! it begins. DNS over TCP is not read.
+//! Each CPU's handler counts in a separate table, without a lock. The tables are added up when all packets are processed.
+//! The `simple-dns` crate reads the messages, `etherparse` the UDP header, whose offset the receive path has found. DNS
+//! over TCP is not read.
 //!
 //! ```text
 //! cargo run --release -p rxsteer --example dns_counter -- FILE.pcap
@@ -27,16 +27,16 @@ CAPTURE is a pcap or pcapng file, - for standard input. NAMES is how many names 
 const UDP: u8 = 17;
 const DNS: u16 = 53;
 
-/// What one CPU counted, or all together.
+/// The counts of one CPU, or of all together.
 #[derive(Debug, Default)]
 struct Counts {
     queries: u64,
-    /// Answers, and those of them that say that there is no such name.
+    /// Answers, and the number of them that report a name that does not exist.
     answers: u64,
     no_such_name: u64,
-    /// Messages that are cut off or are no DNS.
+    /// Messages that are cut off or are not DNS.
     unreadable: u64,
-    /// Queries by the name asked for.
+    /// Queries by the requested name.
     names: HashMap<String, u64>,
 }
 
@@ -50,7 +50,7 @@ impl Handler for Counts {
     }
 }
 
-/// What a packet to or from port 53 carries, as bytes that may be anything.
+/// The payload of a packet to or from port 53, as unchecked bytes.
 fn dns_of<'a>(packet: &Packet<'a>) -> Option<&'a [u8]> {
     let dissection = packet.dissect();
     let is_dns = dissection.transport
@@ -60,7 +60,7 @@ fn dns_of<'a>(packet: &Packet<'a>) -> Option<&'a [u8]> {
         return None;
     }
     let udp = packet.bytes().get(dissection.l4_offset as usize..)?;
-    // Of a datagram that the capture cut off no payload is given; it then counts as unreadable.
+    // If the capture cut off a datagram, this returns no payload, and the packet counts as unreadable.
     Some(UdpSlice::from_slice(udp).map_or(&[], |udp| udp.payload()))
 }
 
@@ -83,7 +83,7 @@ impl Counts {
         }
     }
 
-    /// Adds what another CPU counted.
+    /// Adds the counts of another CPU.
     fn merge(&mut self, other: Counts) {
         self.queries += other.queries;
         self.answers += other.answers;
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what `arguments` ask for, and prints to `out`.
+/// Runs the example with `arguments`, and prints to `out`.
 pub(crate) fn run(
     arguments: impl IntoIterator<Item = String>,
     out: &mut impl Write,
@@ -123,7 +123,7 @@ pub(crate) fn run(
     let cpus = allowed_cpus().ok_or("the host does not say which CPUs this process may use")?;
 
     let report = PipelineBuilder::new(Policy::Rps, cpus)
-        // A capture is to be counted as a whole.
+        // All packets of a capture are counted.
         .on_full(OnFull::Wait)
         .run(&mut source, |_cpu| Counts::default())?;
 
@@ -143,7 +143,7 @@ pub(crate) fn run(
     let mut names: Vec<(String, u64)> = all.names.into_iter().collect();
     names.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
     for (name, queries) in names.iter().take(most) {
-        // A name can hold any byte; what is printed is not to steer a terminal.
+        // A name can contain any byte. The printed text must not control a terminal.
         writeln!(out, "{queries:>8}  {}", rxsteer::printable(name))?;
     }
     Ok(())

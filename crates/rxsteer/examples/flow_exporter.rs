@@ -1,7 +1,7 @@
-//! Exports flow records: for each flow and direction what each CPU counted, as CSV or JSON lines.
+//! Exports flow records as CSV or JSON lines: the counts of each CPU for each flow and direction.
 //!
-//! The table is shared by all CPUs; each counts in memory of its own, by a writer of its own. Records are taken out while
-//! packets flow, so memory stays bounded however many flows there are.
+//! All CPUs share the table. Each CPU has its own writer and counts in separate memory. Records are collected while
+//! packets flow, so memory stays bounded for any number of flows.
 //!
 //! ```text
 //! cargo run --release -p rxsteer --example flow_exporter -- csv FILE.pcap
@@ -26,14 +26,14 @@ Usage: flow_exporter csv|jsonl CAPTURE
 
 CAPTURE is a pcap or pcapng file, - for standard input.";
 
-/// Flows that are distinguished at a time; beyond that, a flow of few packets makes room, and has its record.
+/// The largest number of flows in the table. Beyond it, a flow of few packets is evicted, and its record is written.
 const MAX_FLOWS: u32 = 100_000;
-/// A flow without a packet for so long has ended, by the times of the capture.
+/// A flow without a packet for this long has ended, by the times of the capture.
 const IDLE_TIMEOUT_NS: u64 = 60_000_000_000;
-/// How long to rest between two looks for flows that ended.
+/// The pause between two checks for flows that ended.
 const REST: Duration = Duration::from_millis(1);
 
-/// One CPU's part: it counts, and the table knows the rest.
+/// The part of one CPU: it counts in the shared table.
 struct Exporter {
     stats: FlowStats,
 }
@@ -56,7 +56,7 @@ struct Row {
     last_ns: u64,
     tcp_flags: u8,
     end: &'static str,
-    /// Empty for what CPUs counted together, where memory for counts of their own ran out.
+    /// Empty for the common counts of CPUs that got no memory for separate counts.
     cpu: Option<u16>,
     packets: u64,
     bytes: u64,
@@ -87,7 +87,7 @@ fn rows(record: &FlowRecord) -> impl Iterator<Item = Row> {
         .map(move |(cpu, packets, bytes)| row(cpu, packets, bytes))
 }
 
-/// Where lines go.
+/// The destination of lines.
 enum Sink<W: Write> {
     Csv(Box<csv::Writer<W>>),
     JsonLines(W),
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what `arguments` ask for, and prints records to `out`, all else to standard error.
+/// Runs the example with `arguments`. It prints records to `out` and everything else to standard error.
 pub(crate) fn run(
     arguments: impl IntoIterator<Item = String>,
     out: &mut impl Write,
@@ -150,7 +150,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Counts all flows of `source`, and writes their records as they end; returns how many frames belong to none.
+/// Counts all flows of `source`, and writes their records as they end. Returns how many frames belong to no flow.
 fn export(source: &mut CaptureSource, sink: &mut Sink<impl Write>) -> Result<u64, Box<dyn Error>> {
     let mut config = FlowTableConfig::new(MAX_FLOWS);
     config.idle_timeout_ns = Some(IDLE_TIMEOUT_NS);
@@ -159,7 +159,7 @@ fn export(source: &mut CaptureSource, sink: &mut Sink<impl Write>) -> Result<u64
     let builder = PipelineBuilder::new(Policy::Rps, cpus).on_full(OnFull::Wait);
 
     let mut written = Ok(());
-    // Records are taken even if they can't be written any more: workers may wait for room.
+    // Records are collected even if they can't be written any more: workers may wait for room.
     let mut take = |record: &FlowRecord| {
         if written.is_ok() {
             written = sink.write(record);
@@ -179,7 +179,7 @@ fn export(source: &mut CaptureSource, sink: &mut Sink<impl Write>) -> Result<u64
         running.join().unwrap_or_else(|panic| resume_unwind(panic))
     })?;
     let without_flow = report.handlers.iter().map(|(_, of)| of.stats.without_flow()).sum();
-    // The writers go with the handlers. After that, all that is left comes out.
+    // The writers are dropped with the handlers. After that, all remaining records are collected.
     drop(report);
     table.finish();
     table.collect(&mut take);

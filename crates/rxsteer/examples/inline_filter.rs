@@ -1,9 +1,9 @@
-//! The stub of an inline filter: a verdict for each packet, pass or drop, on the CPU that processes it.
+//! A skeleton of an inline filter: it gives each packet a verdict, pass or drop, on the CPU that processes the packet.
 //!
-//! Frames come from a capture, and the filter counts; where a real one sits between two interfaces, its frames come from
-//! a source of its own (AF_XDP, say), and [`Filter::pass`] sends them on. Since a flow's packets reach one handler in
-//! order, what passes leaves in order, and the state that a rule keeps for a flow needs no lock. Here that is the
-//! first verdict, which a flow keeps.
+//! Here the frames come from a capture, and the filter only counts. The frames of a real filter between two interfaces
+//! come from a live source (such as AF_XDP), and [`Filter::pass`] sends them on. A flow's packets reach one handler in
+//! order. So the packets that pass leave in order, and the state of a flow needs no lock. Here that state is the flow's
+//! first verdict, which the flow keeps.
 //!
 //! ```text
 //! cargo run --release -p rxsteer --example inline_filter -- FILE.pcap 23 445
@@ -26,10 +26,10 @@ Usage: inline_filter CAPTURE [PORT]...
 
 CAPTURE is a pcap or pcapng file, - for standard input. Flows to one of the PORTs are dropped, and so are the replies.";
 
-/// Flows that a CPU remembers; beyond that, each packet is judged by itself.
+/// The number of flows that a CPU remembers. Beyond it, each packet gets a separate verdict.
 const MAX_FLOWS: usize = 1 << 20;
 
-/// What becomes of a packet.
+/// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Pass,
@@ -45,9 +45,9 @@ struct Count {
 
 /// One CPU's filter.
 struct Filter {
-    /// Shared by all CPUs, and only read.
+    /// All CPUs share it and only read it.
     closed_ports: Arc<HashSet<u16>>,
-    /// Of each flow, both directions together, the verdict on its first packet.
+    /// For each flow, both directions together, the verdict on its first packet.
     verdicts: HashMap<FlowKey, Verdict>,
     passed: Count,
     dropped: Count,
@@ -75,7 +75,7 @@ impl Filter {
     }
 
     fn verdict(&mut self, packet: &Packet<'_>) -> Verdict {
-        // ARP and the like, and what can't be read: that is for others to judge.
+        // ARP and similar protocols, and frames that can't be read: not for this filter to decide.
         let Some(key) = packet.key() else { return Verdict::Pass };
         if let Some(verdict) = self.verdicts.get(&key.canonical()) {
             return *verdict;
@@ -88,7 +88,7 @@ impl Filter {
         verdict
     }
 
-    /// A filter between two interfaces sends `packet.bytes()` out of the other one here.
+    /// A filter between two interfaces sends `packet.bytes()` out of the other interface here.
     fn pass(&mut self, packet: &Packet<'_>) {
         self.passed.add(packet);
     }
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what `arguments` ask for, and prints to `out`.
+/// Runs the example with `arguments`, and prints to `out`.
 pub(crate) fn run(
     arguments: impl IntoIterator<Item = String>,
     out: &mut impl Write,
@@ -130,7 +130,7 @@ pub(crate) fn run(
     let cpus = allowed_cpus().ok_or("the host does not say which CPUs this process may use")?;
 
     let report = PipelineBuilder::new(Policy::Rps, cpus)
-        // A live filter takes the default instead: a full backlog drops, and is counted.
+        // A live filter uses the default instead: a full backlog drops packets and counts them.
         .on_full(OnFull::Wait)
         .run(&mut source, |_cpu| Filter::new(closed_ports.clone()))?;
 

@@ -1,4 +1,4 @@
-//! Top talkers of a live interface, per CPU. Takes CAP_NET_RAW.
+//! Top talkers of a live interface, per CPU. It requires CAP_NET_RAW.
 //!
 //! ```text
 //! cargo build --release -p rxsteer --example live_talkers
@@ -39,14 +39,14 @@ fn main() -> ExitCode {
     match run(std::env::args().skip(1), &mut io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The error's own words; returning it from main would print its inside.
+            // Prints the error's message; returning it from main would print its debug form.
             let _ = writeln!(io::stderr(), "live_talkers: {error}");
             ExitCode::from(2)
         }
     }
 }
 
-/// Does what `arguments` ask for, and prints to `out`.
+/// Runs the example with `arguments`, and prints to `out`.
 pub(crate) fn run(
     arguments: impl IntoIterator<Item = String>,
     out: &mut impl Write,
@@ -63,7 +63,7 @@ pub(crate) fn run(
         .parse()
         .map_err(|_| format!("'{seconds}' is not a count of seconds, such as 10"))?;
     let mut source = PacketSource::open(interface)?;
-    // Whoever sets this ends it.
+    // Setting this flag ends the run.
     let end = source.stop_waiting().ok_or("a live source waits")?;
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(seconds));

@@ -1,7 +1,7 @@
-//! Top talkers per CPU: which flows send most, counted on the CPU that processes them.
+//! Top talkers per CPU: the flows that send most, counted on the CPU that processes them.
 //!
-//! Each CPU has a handler with a table of its own. Since a flow stays on its CPU and in order, the
-//! tables need no locks, and their sum is exact.
+//! Each CPU has a handler with a separate table. Since a flow stays on its CPU and in order, the tables need no locks,
+//! and their sum is exact.
 //!
 //! ```text
 //! cargo run --release -p rxsteer --example top_talkers              # made-up traffic
@@ -43,14 +43,14 @@ fn main() -> ExitCode {
     match run(std::env::args().skip(1), &mut io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The error's own words; returning it from main would print its inside.
+            // Prints the error's message; returning it from main would print its debug form.
             let _ = writeln!(io::stderr(), "top_talkers: {error}");
             ExitCode::from(2)
         }
     }
 }
 
-/// Does what `arguments` ask for, and prints to `out`.
+/// Runs the example with `arguments`, and prints to `out`.
 pub(crate) fn run(
     arguments: impl IntoIterator<Item = String>,
     out: &mut impl Write,

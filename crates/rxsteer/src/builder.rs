@@ -1,4 +1,4 @@
-//! What a receive path is made of, and how it is started.
+//! The configuration of a receive path, and its start.
 
 use rxsteer_core::{CpuId, CpuSet, Fallback, PacketRule, Policy};
 use rxsteer_packet::{Hasher, TunnelKinds};
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Everything a receive path is given before it starts: the policy and the CPUs, and what differs from the defaults.
+/// The configuration of a receive path: the policy, the CPUs, and the settings that differ from the defaults.
 ///
-/// By default one thread receives one RX queue on the lowest CPU; packets are steered by the symmetric hash under a
-/// fresh random key; a full backlog drops; threads are pinned; order is not checked.
+/// By default one thread receives one RX queue on the lowest CPU. Packets are steered by a symmetric hash with a new
+/// random key. A packet whose backlog is full is dropped. Threads are pinned, and the order of packets is not checked.
 ///
 /// ```
 /// use rxsteer::source::SyntheticSource;
@@ -37,9 +37,10 @@ pub struct PipelineBuilder {
     stop: Arc<AtomicBool>,
 }
 
-/// What packets are steered by.
+/// Steering.
 impl PipelineBuilder {
-    /// Steers by `policy` to `cpus`. Each of them gets a worker, and so does every other CPU that a packet can go to.
+    /// Steers packets by `policy` to `cpus`. Each of these CPUs gets a worker, and so does every other CPU that a packet
+    /// can go to.
     pub fn new(policy: Policy, cpus: CpuSet) -> PipelineBuilder {
         PipelineBuilder {
             config: PipelineConfig::new(policy, cpus),
@@ -48,200 +49,204 @@ impl PipelineBuilder {
         }
     }
 
-    /// A separate CPU map for one RX queue, for policies that use maps. To be called once for each such queue.
+    /// Sets a separate CPU map for one RX queue, for policies that use maps. Call it once for each such queue.
     pub fn rps_map(mut self, rx_queue: u16, cpus: CpuSet) -> PipelineBuilder {
         self.config.rps_maps.push((rx_queue.into(), cpus));
         self
     }
 
-    /// Rules before the policy, in order: the first that matches a packet says where it goes. By default there are none.
+    /// Sets the rules that are applied before the policy. The first rule that matches a packet decides where the packet
+    /// goes. By default there are no rules.
     pub fn rules(mut self, rules: Vec<PacketRule>) -> PipelineBuilder {
         self.config.packet_rules = rules;
         self
     }
 
-    /// What places a flow that nothing else places, for policies that remember flows.
+    /// Sets how a flow is placed if nothing else places it, for policies that remember flows.
     pub fn fallback(mut self, fallback: Fallback) -> PipelineBuilder {
         self.config.fallback = fallback;
         self
     }
 
-    /// The CPUs that `rfs` may send a flow to since its application runs there; by default every one with a worker. Without
-    /// effect under other policies.
+    /// Sets the CPUs that `rfs` may send a flow to because its application runs there. The default is every CPU with a
+    /// worker. Other policies ignore this setting.
     pub fn rfs_cpus(mut self, cpus: CpuSet) -> PipelineBuilder {
         self.config.rfs_cpus = Some(cpus);
         self
     }
 
-    /// CPUs that get a worker though nothing goes there yet: a [`SteerChange`] may name them, and applications may run
-    /// there. CPUs of [`PipelineBuilder::change_at`] get one in any case.
+    /// Sets CPUs that get a worker although no packet is sent there yet. A [`SteerChange`] may name them, and
+    /// applications may run there. CPUs that [`PipelineBuilder::change_at`] names get a worker in any case.
     pub fn standby(mut self, cpus: CpuSet) -> PipelineBuilder {
         self.config.standby = Some(cpus);
         self
     }
 
-    /// Entries of the sock flow table, for `rfs`: 1 to 67,108,864, rounded up to a power of two. The default is 32,768.
+    /// Sets the number of entries of the sock flow table, for `rfs`: 1 to 67,108,864, rounded up to a power of two. The
+    /// default is 32,768.
     pub fn sock_flow_entries(mut self, entries: u32) -> PipelineBuilder {
         self.config.sock_flow_entries = entries;
         self
     }
 
-    /// Entries of each RX queue's flow table, for policies that remember flows: 1 to 16,777,216, rounded up to a power of
-    /// two. The default depends on the number of queues.
+    /// Sets the number of entries of each RX queue's flow table, for policies that remember flows: 1 to 16,777,216,
+    /// rounded up to a power of two. The default depends on the number of queues.
     pub fn flow_cnt(mut self, entries: u32) -> PipelineBuilder {
         self.config.flow_cnt = Some(entries);
         self
     }
 
-    /// A flow limit of so many buckets, 1 to 1,048,576; by default there is none.
+    /// Sets a flow limit with this number of buckets, 1 to 1,048,576. By default there is no flow limit.
     pub fn flow_limit(mut self, buckets: u32) -> PipelineBuilder {
         self.config.flow_limit = Some(buckets);
         self
     }
 
-    /// The flow hash. The default is symmetric, under a key that is drawn anew for each builder.
+    /// Sets the flow hash. The default is a symmetric hash with a new random key for each builder.
     pub fn hasher(mut self, hasher: Hasher) -> PipelineBuilder {
         self.config.hasher = hasher;
         self
     }
 
-    /// Whether keys are taken from inside IPIP, 6in4, GRE, VXLAN, Geneve and GTP-U tunnels; the outer addresses of one
-    /// are two tunnel ends, which would put all that it carries on one CPU.
+    /// If true, the flow key of a packet in an IPIP, 6in4, GRE, VXLAN, Geneve or GTP-U tunnel is taken from the inner
+    /// packet. The outer addresses are those of the two tunnel ends: they would put all packets of a tunnel on one CPU.
+    /// The default is false.
     pub fn look_into_tunnels(mut self, inner: bool) -> PipelineBuilder {
         self.config.dissect.inner = inner;
         self
     }
 
-    /// The tunnels whose number takes the place of the ports in the key, where their inside is not looked at; the default
-    /// is none. Each direction of such a tunnel has a number of its own.
+    /// Sets the kinds of tunnels whose tunnel number replaces the ports in the key, where the inner packet is not read.
+    /// The default is none. Each direction of such a tunnel has a separate number.
     pub fn key_tunnels(mut self, kinds: TunnelKinds) -> PipelineBuilder {
         self.config.dissect.key_tunnels = kinds;
         self
     }
 
-    /// A change to make on the way, at the first batch that begins when it is due. Changes are made in the order in which
-    /// they are given here.
+    /// Plans a change of settings. It takes effect at the first batch that begins when the change is due. Changes are
+    /// made in the order of the calls.
     pub fn change_at(mut self, when: When, change: SteerChange) -> PipelineBuilder {
         self.config.changes.push((when, change));
         self
     }
 }
 
-/// How frames are received, and what may wait.
+/// Receiving and queueing.
 impl PipelineBuilder {
-    /// How many RX queues there are.
+    /// Sets the number of RX queues.
     pub fn rx_queues(mut self, queues: u16) -> PipelineBuilder {
         self.config.rx_queues = queues;
         self
     }
 
-    /// For each RX queue its device, for `sparse`; queues beyond the end belong to device 0.
+    /// Sets the device of each RX queue, for `sparse`. Queues beyond the end of the list belong to device 0.
     pub fn rx_devices(mut self, devices: impl IntoIterator<Item = u16>) -> PipelineBuilder {
         self.config.rx_devices = devices.into_iter().collect();
         self
     }
 
-    /// The CPU of each RX thread; there are as many threads as CPUs here. RX queue `q` is received by thread
-    /// `q % threads`, and its CPU is the queue's default CPU.
+    /// Sets the CPU of each RX thread. There are as many RX threads as CPUs in this list. Thread `q % threads` receives
+    /// RX queue `q`, and its CPU is the queue's default CPU.
     pub fn rx_cpus(mut self, cpus: impl IntoIterator<Item = CpuId>) -> PipelineBuilder {
         self.config.rx_cpus = cpus.into_iter().collect();
         self
     }
 
-    /// Packets that may wait for each RX thread and CPU, 1 to [`MAX_BACKLOG`](crate::MAX_BACKLOG).
+    /// Sets how many packets may wait for each RX thread and CPU, 1 to [`MAX_BACKLOG`](crate::MAX_BACKLOG).
     pub fn max_backlog(mut self, packets: u32) -> PipelineBuilder {
         self.config.max_backlog = packets;
         self
     }
 
-    /// What a [`SteerChange`] may raise that to: memory is taken for so many. Without effect below
-    /// [`PipelineBuilder::max_backlog`].
+    /// Sets the largest backlog that a [`SteerChange`] may set. Memory is allocated for this many packets. A value below
+    /// [`PipelineBuilder::max_backlog`] has no effect.
     pub fn largest_backlog(mut self, packets: u32) -> PipelineBuilder {
         self.config.largest_backlog = packets;
         self
     }
 
-    /// Packets decided on at once, 1 to [`MAX_BATCH`](crate::MAX_BATCH), and so published to a worker at once. The
-    /// default is 16 for each CPU, but at least [`DEFAULT_BATCH`](crate::DEFAULT_BATCH) and at most
-    /// [`MAX_BATCH`](crate::MAX_BATCH). A handler gets lists of at most 64 packets, whatever the batch.
+    /// Sets how many packets an RX thread decides on, and publishes to the workers, at once: 1 to
+    /// [`MAX_BATCH`](crate::MAX_BATCH). The default is 16 for each CPU, but at least
+    /// [`DEFAULT_BATCH`](crate::DEFAULT_BATCH) and at most [`MAX_BATCH`](crate::MAX_BATCH). A handler gets lists of at
+    /// most 64 packets with any batch size.
     pub fn batch(mut self, packets: usize) -> PipelineBuilder {
         self.config.batch = packets;
         self
     }
 
-    /// What happens to a packet whose backlog is full. The default is to drop, as a live system does; a capture loses
-    /// nothing by [`OnFull::Wait`].
+    /// Sets what happens to a packet whose backlog is full. By default it is dropped, as on a live system. With
+    /// [`OnFull::Wait`] no packet of a capture is lost.
     pub fn on_full(mut self, on_full: OnFull) -> PipelineBuilder {
         self.config.on_full = on_full;
         self
     }
 
-    /// Whether threads are pinned to their CPUs. If this process may not use one of the CPUs, none is pinned
+    /// Sets whether threads are pinned to their CPUs. If this process may not use one of the CPUs, no thread is pinned
     /// ([`CpuReport::pinned`](crate::CpuReport::pinned)). Workers are named `rxsteer/CPU`.
     pub fn pin(mut self, pin: bool) -> PipelineBuilder {
         self.config.pin = pin;
         self
     }
 
-    /// Whether each packet is numbered in its flow and the order checked on the workers, which also counts flows and
-    /// moves. Costs a table lookup per packet.
+    /// If true, the RX thread numbers each packet in its flow, and the workers check the order. This also counts flows
+    /// and moves. It costs a table lookup per packet.
     pub fn check_order(mut self, check: bool) -> PipelineBuilder {
         self.config.check_order = check;
         self
     }
 
-    /// Whether `balance` goes by the time that handlers take on each CPU, in place of the number of packets: a CPU on which
-    /// they are slow, or that has other work (`/proc/stat`), gets fewer buckets. Moves then differ from run to run. The default is
-    /// false. It costs a worker a look at the clock per list.
+    /// If true, `balance` uses the time that handlers take on each CPU instead of the number of packets. A CPU with slow
+    /// handlers, or with other work (`/proc/stat`), then gets fewer buckets. Moves differ from run to run. A worker reads
+    /// the clock once per list. The default is false.
     pub fn measure_load(mut self, measure: bool) -> PipelineBuilder {
         self.config.measure_load = measure;
         self
     }
 
-    /// How often [`Handler::tick`] is called on each worker, by the clock of the host, from 1 ms to 1 h; never by default.
+    /// Sets how often each worker calls [`Handler::tick`]: from every 1 ms to every 1 h, by the clock of the host. The
+    /// default is never.
     pub fn tick(mut self, every: Duration) -> PipelineBuilder {
         self.config.tick = Some(every);
         self
     }
 
-    /// How fast [`PipelineBuilder::run`] plays a recording; as fast as it can by default.
+    /// Sets how fast [`PipelineBuilder::run`] plays a recording. The default is as fast as possible.
     pub fn speed(mut self, speed: Speed) -> PipelineBuilder {
         self.speed = speed;
         self
     }
 
-    /// A flag that ends [`PipelineBuilder::run`] early when it is set: what was received is still processed, and what the
-    /// kernel still holds is not received (a source's own flag ends it after that). A run that is out of memory sets it, too.
-    /// Nothing clears it, and clones of a builder share it: clear it before another run.
+    /// Sets a flag that ends [`PipelineBuilder::run`] early. Packets that were received are still processed. Packets that
+    /// the kernel still holds are not received; the source's own flag ends a run after those. A run that is out of memory
+    /// sets this flag, too. rxsteer never clears it, and clones of a builder share it: clear it before another run.
     pub fn stop_flag(mut self, stop: Arc<AtomicBool>) -> PipelineBuilder {
         self.stop = stop;
         self
     }
 }
 
-/// Starting it.
+/// Starting.
 impl PipelineBuilder {
-    /// Every CPU that gets a worker.
+    /// Returns every CPU that gets a worker.
     #[must_use]
     pub fn workers(&self) -> CpuSet {
         self.config.workers()
     }
 
-    /// Whether it can be started; everything that can be checked beforehand.
+    /// Checks everything that can be checked before the start.
     ///
     /// # Errors
-    /// [`PipelineError`], when settings contradict each other or are out of range.
+    /// [`PipelineError`] if settings contradict each other or are out of range.
     pub fn check(&self) -> Result<(), PipelineError> {
         self.speed.check()?;
         self.config.check()
     }
 
-    /// Starts a worker per CPU, each with the handler that `handler` makes for it on the calling thread, before any worker
-    /// starts. The caller feeds the receivers, one
-    /// per RX thread, and calls [`Pipeline::finish`] at the end.
+    /// Starts a worker per CPU. Before the first worker starts, `handler` makes the handler of each CPU, on the calling
+    /// thread. The caller feeds the receivers, one per RX thread, and calls [`Pipeline::finish`] at the end.
     ///
     /// # Errors
-    /// [`PipelineError`], when settings are impossible or a thread can't be started.
+    /// [`PipelineError`] if settings are impossible or a thread can't be started.
     pub fn start<H: Handler>(
         &self,
         handler: impl FnMut(CpuId) -> H,
@@ -249,14 +254,14 @@ impl PipelineBuilder {
         Pipeline::start(&self.config, handler)
     }
 
-    /// Receives all that `source` has on one RX thread, waits until it is processed, and reports. Afterwards
-    /// [`Source::take_issues`] has what was wrong with the input.
+    /// Receives all frames of `source` on one RX thread, waits until they are processed, and returns the report.
+    /// Afterwards [`Source::take_issues`] returns the problems with the input.
     ///
-    /// A handler that panics is no error of the run: [`CpuReport::failure`](crate::CpuReport::failure) has the message, and
-    /// the packets of its CPU are drops.
+    /// A handler that panics is not an error of the run: [`CpuReport::failure`](crate::CpuReport::failure) has the
+    /// message, and the packets of its CPU count as dropped.
     ///
     /// # Errors
-    /// [`PipelineError`], when settings are impossible, a thread can't be started or memory runs out.
+    /// [`PipelineError`] if settings are impossible, a thread can't be started or memory runs out.
     pub fn run<S: Source, H: Handler>(
         &self,
         source: &mut S,
@@ -265,11 +270,11 @@ impl PipelineBuilder {
         self.run_all(slice::from_mut(source), handler)
     }
 
-    /// As [`PipelineBuilder::run`], with one source for each RX thread ([`PipelineBuilder::rx_cpus`]). Of captures each
-    /// reads all and keeps its share ([`CaptureOptions`](crate::source::CaptureOptions)).
+    /// Does the same as [`PipelineBuilder::run`] with one source for each RX thread ([`PipelineBuilder::rx_cpus`]). A
+    /// capture source reads the whole capture and keeps its share ([`CaptureOptions`](crate::source::CaptureOptions)).
     ///
     /// # Errors
-    /// As there; and where there are more or fewer sources than RX threads.
+    /// Those of [`PipelineBuilder::run`], and if the numbers of sources and RX threads differ.
     pub fn run_all<S: Source, H: Handler>(
         &self,
         sources: &mut [S],
@@ -278,11 +283,12 @@ impl PipelineBuilder {
         self.run_watched(sources, handler, |_, _| {})
     }
 
-    /// As [`PipelineBuilder::run_all`], for a run that is watched or changed meanwhile: `started` is called once before the
-    /// first frame, with the receivers, whose [`Receiver::progress`] any thread can read, and with a [`Control`].
+    /// Does the same as [`PipelineBuilder::run_all`] and lets the caller watch or change the run. `started` is called
+    /// once before the first frame. It gets the receivers, whose [`Receiver::progress`] any thread can read, and a
+    /// [`Control`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`PipelineBuilder::run_all`].
     pub fn run_watched<S: Source, H: Handler>(
         &self,
         sources: &mut [S],

@@ -1,4 +1,4 @@
-//! Statistics of each flow, kept apart for each CPU: a table for all, and a writer for each handler.
+//! Statistics of each flow, counted separately on each CPU: one table, and a writer for each handler.
 //!
 //! ```
 //! use rxsteer::flows::{FlowStats, FlowTable, FlowTableConfig, WhenFull};

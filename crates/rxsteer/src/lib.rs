@@ -1,24 +1,24 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # What is where
+//! # Overview
 //!
-//! | to | take |
+//! | task | item |
 //! |---|---|
-//! | configure and start | [`PipelineBuilder`]: the policy, the CPUs, and what differs from the defaults |
+//! | configure and start | [`PipelineBuilder`]: the policy, the CPUs, and other settings |
 //! | process packets | [`Handler`], called with a [`PacketList`]; a [`Packet`] has its bytes, its hash and its key |
-//! | receive frames | [`source`] for live interfaces, captures and made-up traffic, or [`Receiver`] for frames of your own |
-//! | send packets on | [`forward`]: a bridge between interfaces that filters |
+//! | receive frames | [`source`] for live interfaces, captures and synthetic traffic, or [`Receiver`] for your own frames |
+//! | forward packets | [`forward`]: a filtering bridge between interfaces |
 //! | give packets to other programs | [`sink`]: files, pipes and interfaces, one for each CPU |
-//! | act while packets flow | [`Control`]: change the policy, stop a worker; [`FlowRecorder`]: where applications run |
-//! | read what happened | [`Report`] |
+//! | control a running path | [`Control`]: change the policy, stop a worker; [`FlowRecorder`]: record where applications run |
+//! | read the results | [`Report`] |
 //! | count flows | [`flows`] |
 //!
 //! # A probe on live interfaces
 //!
-//! A [`PacketSource`](source::PacketSource) is one socket on one interface, for one RX thread. A busy interface with several
-//! RX queues takes several: each has a share of the queues. Sources of several interfaces stand beside
-//! each other in the same way. What the kernel had to drop, since handlers were too slow, is in the report and can be read
-//! while it runs.
+//! A [`PacketSource`](source::PacketSource) is one socket on one interface, for one RX thread. For a busy interface with
+//! several RX queues, open several sources, each with a share of the queues. Sources of several interfaces work together
+//! in the same way. The report, and the counters during the run, show how many packets the kernel dropped because
+//! handlers were too slow.
 //!
 //! ```no_run
 //! use rxsteer::source::{PacketOptions, PacketSource, Source};
@@ -75,12 +75,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A handler must not block: it holds kernel memory until it returns. What takes long, or is asynchronous
-//! (tokio), gets a copy through a bounded channel by `try_send`, and a full channel is a drop to be counted.
+//! A handler must not block: it holds kernel memory until it returns. For work that takes long or is asynchronous
+//! (tokio), send a copy through a bounded channel with `try_send`, and count a full channel as a drop.
 //!
-//! # Frames of your own
+//! # Your own frames
 //!
-//! Frames that do not come from a [`source::Source`] are given to a [`Receiver`], one by one or as polled lists.
+//! To process frames that do not come from a [`source::Source`], give them to a [`Receiver`], one by one or as polled
+//! lists.
 //!
 //! ```
 //! use rxsteer::{FrameInfo, LinkType, PacketList, PipelineBuilder, Policy};
@@ -104,11 +105,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Applications that a flow follows, and changes
+//! # Flow steering by application, and changes at run time
 //!
-//! Under `rfs` a flow is processed where its application consumes the data: a handler says so by
-//! [`PacketList::record`], any other thread by a [`FlowRecorder`]. A running receive path can be changed, in order and as
-//! a whole or not at all.
+//! Under `rfs` a flow is processed where its application consumes the data. A handler records that place with
+//! [`PacketList::record`], any other thread with a [`FlowRecorder`]. A running receive path can be changed: a change
+//! takes effect as a whole or not at all, and each flow stays in order.
 //!
 //! ```
 //! use rxsteer::{CpuId, PacketList, PipelineBuilder, Policy, SteerChange};
@@ -136,11 +137,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What may grow
+//! # Compatibility
 //!
-//! Configurations, reports and errors, which new versions add to, are `#[non_exhaustive]`. [`Policy`], [`DropReason`] and
-//! [`SteerChange`] are not: a program that lists all of them is to hear of a new one from its compiler, and a new one is a
-//! new minor version until 1.0.
+//! Configurations, reports and errors are `#[non_exhaustive]`, since new versions add to them. [`Policy`], [`DropReason`]
+//! and [`SteerChange`] are not: the compiler reports a new variant or field to a program that lists all of them. Until
+//! 1.0, such an addition comes with a new minor version.
 #![forbid(unsafe_code)]
 
 mod builder;

@@ -1,4 +1,4 @@
-//! Where frames come from: live interfaces, captures, made-up traffic, memory, or a [`Source`] of your own.
+//! Sources of frames: live interfaces, captures, synthetic traffic, memory, or your own [`Source`].
 
 pub use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, OpenError, RxQueues};
 pub use rxsteer_user::source::memory::MemorySource;

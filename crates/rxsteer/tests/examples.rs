@@ -1,4 +1,4 @@
-//! The examples do what they say, on captures made here.
+//! Runs the examples on captures made here, and checks their output.
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 #[path = "../examples/dns_counter.rs"]

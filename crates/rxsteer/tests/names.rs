@@ -1,4 +1,4 @@
-//! The public types of what a program gets or gives have names here.
+//! The types that a program passes to the library or gets from it are public under these names.
 
 use rxsteer::{
     Balance, Front, Packet, PacketList, PacketRule, PipelineBuilder, PipelineError, Policy,

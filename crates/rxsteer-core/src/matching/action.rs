@@ -1,4 +1,4 @@
-//! Actions as text, and the policies that they name.
+//! The text form of actions, and the policies that they name.
 
 use super::{Action, RuleError};
 use crate::cpu::CpuSet;
@@ -8,8 +8,8 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-/// A policy that a rule can have instead of CPUs. It is one of `rps`, `sparse`, `rfs` and `rfs+sparse`, and has the settings of
-/// the policy behind the rules: its CPU maps or buckets, its sparse slots, its fallback.
+/// A policy that a rule can name instead of CPUs: `rps`, `sparse`, `rfs` or `rfs+sparse`. It uses the settings of the
+/// policy that follows the rules: its CPU maps or buckets, its sparse slots, its fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulePolicy {
     /// Whether desired CPUs come first.
@@ -19,7 +19,7 @@ pub struct RulePolicy {
 }
 
 impl RulePolicy {
-    /// Every policy that a rule can have.
+    /// Every policy that a rule can name.
     pub const ALL: [RulePolicy; 4] = [
         RulePolicy { rfs: false, sparse: false },
         RulePolicy { rfs: false, sparse: true },
@@ -27,7 +27,7 @@ impl RulePolicy {
         RulePolicy { rfs: true, sparse: true },
     ];
 
-    /// Its name, which is that of the [`Policy`].
+    /// Its name, which is also that of the [`Policy`].
     #[must_use]
     pub fn name(self) -> &'static str {
         match (self.rfs, self.sparse) {
@@ -38,10 +38,10 @@ impl RulePolicy {
         }
     }
 
-    /// The policy of a rule before `policy`, with the settings of that.
+    /// The policy of a rule before `policy`, with the settings of `policy`.
     #[must_use]
     pub fn beside(self, policy: &Policy) -> Policy {
-        // Slots are one table, with one number for each CPU.
+        // All policies share one table of slots, with one number of slots per CPU.
         let slots = self.sparse.then(|| policy.slots().unwrap_or_default());
         match (policy, self.rfs, slots) {
             (Policy::Balance(_, balance), rfs, slots) => {
@@ -54,7 +54,7 @@ impl RulePolicy {
         }
     }
 
-    /// The policy with this name, or why a rule can't have it.
+    /// The policy with this name, or why a rule can't name it.
     fn read(name: &str) -> Result<RulePolicy, String> {
         let known = RulePolicy::ALL.into_iter().find(|policy| policy.name() == name);
         known.ok_or_else(|| {
@@ -88,7 +88,7 @@ impl FromStr for Action {
         let cpus = text.strip_prefix("cpus ").or_else(|| text.strip_prefix("cpu ")).unwrap_or(text);
         if let Some(name) = text.strip_prefix("policy ") {
             let name = name.trim();
-            // `none` leaves a packet where it is received.
+            // `none` means that a packet stays on the CPU that receives it.
             if name == "none" {
                 return Ok(Action::Local);
             }

@@ -1,4 +1,4 @@
-//! Rules, compiled: which is the first that matches a packet.
+//! Compiled rules: they find the first rule that matches a packet.
 
 use super::{Facts, InterfaceName, MAX_RULES, PacketRule, Prefix, Side, Term, TunnelNumber};
 use crate::sync::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::RangeInclusive;
 
-/// A set of rules, a bit for each.
+/// A set of rules, with a bit for each rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Set(pub(super) [u64; MAX_RULES / 64]);
 
@@ -40,7 +40,7 @@ impl Set {
     }
 }
 
-/// Values of a field, sorted, each with its rules; other values have `rest`.
+/// The values of a field, sorted, each with its set of rules; all other values have the set `rest`.
 #[derive(Debug)]
 pub(super) struct Values<K> {
     pub(super) sets: Box<[(K, Set)]>,
@@ -48,7 +48,7 @@ pub(super) struct Values<K> {
 }
 
 impl<K: Copy + Ord> Values<K> {
-    /// `value_of` returns what a rule requires of the field; `None`: nothing.
+    /// `value_of` returns the value that a rule requires of the field; `None` if it requires none.
     fn new(rules: &[PacketRule], value_of: impl Fn(&Term) -> Option<K>) -> Option<Values<K>> {
         let required = |rule: &PacketRule| rule.terms.iter().find_map(&value_of);
         let mut keys: Vec<K> = rules.iter().filter_map(required).collect();
@@ -68,7 +68,7 @@ impl<K: Copy + Ord> Values<K> {
     }
 }
 
-/// Ranges of ports: from each start to the next one, the rules are the same.
+/// Ranges of ports: all ports from one start to the next have the same set of rules.
 #[derive(Debug)]
 pub(super) struct Ports {
     side: Side,
@@ -130,11 +130,11 @@ impl Ports {
     }
 }
 
-/// Networks of one length, by their first address.
+/// The networks of one length, by their first address.
 type OfLength<K> = (u8, Box<[(K, Set)]>);
 type ByLength<K> = Box<[OfLength<K>]>;
 
-/// Networks by length, longest first: the longest one that an address is in has the rules of all that contain it.
+/// Networks by length, longest first. The longest network that contains an address has the rules of all that contain it.
 #[derive(Debug)]
 pub(super) struct Nets {
     side: Side,
@@ -188,7 +188,7 @@ impl Nets {
         v4.chain(v6)
     }
 
-    /// The rules of all addresses of a network that has no smaller network of a rule inside, or of those outside them.
+    /// The rules for the addresses of a network, outside of smaller networks of rules.
     pub(super) fn of_prefix(&self, prefix: &Prefix) -> Set {
         let found = match prefix.address {
             IpAddr::V4(address) => longest_up_to(&self.v4, prefix.length, |length| {
@@ -250,7 +250,7 @@ fn longest<K: Copy + Ord>(nets: &[OfLength<K>], masked: impl Fn(u32) -> K) -> Op
     })
 }
 
-/// Compiled rules, and how often each matched.
+/// Compiled rules, and how many packets each matched.
 #[derive(Debug)]
 pub struct Matcher {
     rules: Box<[PacketRule]>,
@@ -263,11 +263,11 @@ pub struct Matcher {
     pub(super) dscps: Option<Values<u8>>,
     pub(super) tunnels: Option<Values<(u8, u32)>>,
     pub(super) interfaces: Option<Values<InterfaceName>>,
-    /// For each rule, the packets that it matched, by producer. Matchers that have the same rule share them.
+    /// For each rule, the packets that it matched, by producer. Matchers with the same rule share them.
     hits: Box<[Arc<[Hits]>]>,
 }
 
-/// The packets of one producer, which alone writes them: on a cache line of their own.
+/// The packets of one producer, which alone writes them, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Hits(AtomicU64);
@@ -280,7 +280,7 @@ impl Matcher {
         Matcher::next(rules, None, producers)
     }
 
-    /// The same where `old` held before: a rule that stays keeps its count.
+    /// Compiles rules that replace those of `old`: a rule that is in both keeps its count.
     fn next(rules: &[PacketRule], old: Option<&Matcher>, producers: u16) -> Matcher {
         let rules = &rules[..rules.len().min(MAX_RULES)];
         let sides = [Side::Source, Side::Destination, Side::Either];
@@ -324,7 +324,7 @@ impl Matcher {
         }
     }
 
-    /// The compiled rules, if there are any: `old` if it has the same ones.
+    /// The compiled rules, if there are any; `old` if it has the same rules.
     pub(crate) fn of(
         rules: &[PacketRule],
         old: Option<&Arc<Matcher>>,
@@ -345,7 +345,7 @@ impl Matcher {
         &self.rules
     }
 
-    /// Whether a rule looks at the numbers of tunnels, so that [`Facts::tunnel`] is needed.
+    /// Whether a rule reads tunnel numbers, so that [`Facts::tunnel`] is needed.
     #[must_use]
     pub fn reads_tunnels(&self) -> bool {
         self.tunnels.is_some()
@@ -382,7 +382,7 @@ impl Matcher {
     pub fn count(&self, producer: u16, rule: u16) {
         let of_rule = self.hits.get(usize::from(rule));
         if let Some(Hits(hits)) = of_rule.and_then(|hits| hits.get(usize::from(producer))) {
-            // ORDER: Relaxed; only this producer writes it, and the number is the whole message.
+            // ORDER: Relaxed; only this producer writes it, and the number carries all of the information.
             hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     }

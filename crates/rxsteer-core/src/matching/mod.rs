@@ -1,4 +1,5 @@
-//! Rules before the policy: what a packet's headers say decides where it goes, and only a packet that no rule matches goes by the policy.
+//! Rules that are applied before the policy. A rule sends packets to CPUs by their headers; the policy decides about
+//! packets that no rule matches.
 //!
 //! ```text
 //!   'tcp dst-port 22 → local'   ─► PacketRule ─► Matcher: for each header field a table: value → set of rules (256 bits)
@@ -6,11 +7,12 @@
 //!   packet ─► Facts (its header fields) ────────────┴─► the sets of its fields, ANDed ─► the first rule left
 //! ```
 //!
-//! Rules are in order, and the first one that matches counts. The method is that of Lakshman and Stiliadis, "High-speed policy-based packet
-//! forwarding using efficient multi-dimensional range matching" (SIGCOMM 1998): a bit vector per field value.
+//! Rules are ordered, and the first one that matches applies. The method is that of Lakshman and Stiliadis, "High-speed
+//! policy-based packet forwarding using efficient multi-dimensional range matching" (SIGCOMM 1998): a bit vector per
+//! field value.
 //!
-//! Both directions of a connection, or the fragments of a datagram, may match different rules although they have one flow hash. So with
-//! rules every policy remembers flows, and the order guard ([`crate::order`]) applies to all packets.
+//! Both directions of a connection, or the fragments of a datagram, may match different rules although they have one flow
+//! hash. So with rules every policy remembers flows, and the order guard ([`crate::order`]) applies to all packets.
 
 mod action;
 mod matcher;
@@ -29,32 +31,33 @@ use crate::flow::FlowKey;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-/// The most rules.
+/// The largest number of rules.
 pub const MAX_RULES: usize = 256;
 
-/// A rule: packets that match all of `terms` get `action`. Its text is `TERM … → ACTION`; `->` is the same as `→`.
+/// A rule: packets that match all of `terms` get `action`. Its text form is `TERM … → ACTION`; `->` is the same as `→`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketRule {
-    /// What a packet has to be; a rule without terms matches every IP packet.
+    /// The conditions on a packet. A rule without terms matches every IP packet.
     pub terms: Vec<Term>,
-    /// Where it goes.
+    /// What happens to a matching packet.
     pub action: Action,
 }
 
-/// Where a packet goes that a rule matches.
+/// Where a packet that a rule matches goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// To these CPUs, among which the flow hash picks, as under `rps`.
+    /// To one of these CPUs. The flow hash picks it, as under `rps`.
     Cpus(CpuSet),
     /// To the CPU that receives it.
     Local,
-    /// To the CPU that receives it. In the kernel it also skips everything that steering does; here that is `local`.
+    /// To the CPU that receives it. In the kernel path the packet also skips all other steering work; here this equals
+    /// `local`.
     Pass,
-    /// Where this policy says.
+    /// To the CPU that this policy chooses.
     Policy(RulePolicy),
 }
 
-/// What a packet has to be.
+/// A condition on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Term {
     /// IP version 4 or 6.
@@ -71,7 +74,7 @@ pub enum Term {
     Dscp(u8),
     /// The number of the outermost tunnel.
     Tunnel(TunnelNumber, u32),
-    /// It came through the interface of this name.
+    /// The name of the interface that the packet arrived on.
     Interface(InterfaceName),
 }
 
@@ -81,7 +84,7 @@ const MAX_INTERFACE_NAME: usize = 15;
 /// The name of a network interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterfaceName {
-    /// Zeros behind the name.
+    /// The name, followed by zeros.
     bytes: [u8; MAX_INTERFACE_NAME],
 }
 
@@ -90,11 +93,11 @@ impl InterfaceName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         let end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(MAX_INTERFACE_NAME);
-        // Made of a text, of which nothing was cut off.
+        // The bytes come from a text and were not cut.
         core::str::from_utf8(&self.bytes[..end]).unwrap_or_default()
     }
 
-    /// `text` as a name; `None` where no interface can have it.
+    /// `text` as a name; `None` if no interface can have it.
     #[must_use]
     pub fn new(text: &str) -> Option<InterfaceName> {
         let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
@@ -113,27 +116,27 @@ impl core::fmt::Debug for InterfaceName {
     }
 }
 
-/// Which end of a packet.
+/// An end of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where it comes from.
+    /// The sender.
     Source,
-    /// Where it goes.
+    /// The receiver.
     Destination,
-    /// Any of both.
+    /// Either of them.
     Either,
 }
 
 /// A network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// Its first address.
+    /// The first address.
     pub address: IpAddr,
-    /// How many leading bits its addresses share.
+    /// The number of leading bits that all its addresses share.
     pub length: u8,
 }
 
-/// The kinds of numbers of tunnels.
+/// The kinds of tunnel numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelNumber {
     /// ESP's security parameters index.
@@ -144,14 +147,14 @@ pub enum TunnelNumber {
     Vni,
 }
 
-/// The header fields of an IP packet that rules look at.
+/// The header fields of an IP packet that rules examine.
 ///
-/// They are those of the packet that the flow hash is computed from: the inner one, where tunnels are entered.
+/// They belong to the packet that the flow hash is computed from: the inner one, if the dissector looks into tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Where it comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// The destination address.
     pub destination: IpAddr,
     /// The protocol above IP.
     pub protocol: u8,
@@ -163,12 +166,12 @@ pub struct Facts {
     pub dscp: u8,
     /// The number of the outermost tunnel.
     pub tunnel: Option<(TunnelNumber, u32)>,
-    /// The interface that the packet came through.
+    /// The interface that the packet arrived on.
     pub interface: Option<InterfaceName>,
 }
 
 impl Facts {
-    /// What is known of the packets of a flow: not its VLAN and interface, and no code point or tunnel. `None` for a key without
+    /// The facts that a flow's key gives: not VLAN and interface, and no code point or tunnel. `None` for a key without
     /// addresses.
     #[must_use]
     pub fn of_flow(key: &FlowKey) -> Option<Facts> {
@@ -187,7 +190,7 @@ impl Facts {
 }
 
 impl Prefix {
-    /// Whether an address is in the network.
+    /// Whether the network contains an address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let shift = u32::from(self.length);
@@ -204,7 +207,7 @@ impl Prefix {
         }
     }
 
-    /// Whether all addresses of `other` are in the network.
+    /// Whether the network contains all addresses of `other`.
     fn covers(&self, other: &Prefix) -> bool {
         self.length <= other.length && self.contains(other.address)
     }
@@ -220,7 +223,7 @@ impl Action {
         cpus.iter().copied()
     }
 
-    /// The policy that decides on packets of the rule.
+    /// The policy that decides about packets of the rule.
     #[must_use]
     pub fn policy(&self) -> Option<RulePolicy> {
         match self {
@@ -231,7 +234,7 @@ impl Action {
 }
 
 impl Term {
-    /// Whether a packet is so.
+    /// Whether a packet meets the condition.
     #[must_use]
     pub fn holds(&self, facts: &Facts) -> bool {
         match self {
@@ -252,7 +255,7 @@ impl Term {
         }
     }
 
-    /// The interface that it is about.
+    /// The interface that it names.
     #[must_use]
     pub fn interface(&self) -> Option<InterfaceName> {
         match self {
@@ -261,7 +264,7 @@ impl Term {
         }
     }
 
-    /// Whether every packet for which `other` holds is also so.
+    /// Whether every packet that meets `other` also meets this condition.
     fn covers(&self, other: &Term) -> bool {
         let sides = |own: &Side, other: &Side| own == other || *own == Side::Either;
         match (self, other) {
@@ -281,7 +284,7 @@ impl Term {
 }
 
 impl Term {
-    /// Whether no packet can be so and also as `other`, as far as these two terms show it.
+    /// Whether no packet can meet both this condition and `other`, as far as these two terms show it.
     fn excludes(&self, other: &Term) -> bool {
         let same = |own: &Side, other: &Side| own == other && *own != Side::Either;
         match (self, other) {
@@ -313,7 +316,7 @@ impl Term {
 }
 
 impl Side {
-    /// The ends that count, of source and destination.
+    /// Of source and destination, the ends that it means.
     fn of<T>(self, [source, destination]: [T; 2]) -> impl Iterator<Item = T> {
         let source = (self != Side::Destination).then_some(source);
         let destination = (self != Side::Source).then_some(destination);
@@ -345,8 +348,8 @@ impl PacketRule {
         !self.terms.iter().any(|term| other.terms.iter().any(|of| term.excludes(of)))
     }
 
-    /// For each rule that an earlier one hides in part, its index and that of the first such rule: packets may match both,
-    /// and go elsewhere by the earlier one. Rules that can never match are not among them.
+    /// For each rule that an earlier one partly hides, its index and that of the first such rule: packets may match both,
+    /// and the earlier rule sends them elsewhere. Rules that can never match are not included.
     #[must_use]
     pub fn partly_hidden(rules: &[PacketRule]) -> Vec<(usize, usize)> {
         let hides = |earlier: &PacketRule, rule: &PacketRule| {
@@ -360,8 +363,8 @@ impl PacketRule {
         (0..rules.len()).filter_map(|index| Some((index, first(index)?))).collect()
     }
 
-    /// Whether no packet matches this rule by its outer headers: a TEID or a VNI is in UDP (GTP-U, VXLAN, Geneve), so another
-    /// protocol can only be that of the packet in the tunnel.
+    /// Whether no packet matches this rule by its outer headers. A TEID or a VNI is in UDP (GTP-U, VXLAN, Geneve), so any
+    /// other protocol in the rule can only be that of the inner packet.
     #[must_use]
     pub fn needs_inner(&self) -> bool {
         const UDP: u8 = 17;

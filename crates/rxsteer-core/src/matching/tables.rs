@@ -1,5 +1,5 @@
-//! The compiled rules as plain tables, for a path that matches packets outside this crate: for each value of a header
-//! field, the number of the set of rules that the value leaves.
+//! The compiled rules as plain tables, for a datapath outside this crate. For each value of a header field, a table gives
+//! the number of the set of rules that accept the value.
 
 use super::matcher::{Nets, Ports, Set};
 use super::{Facts, InterfaceName, MAX_RULES, Matcher, Prefix, TunnelNumber};
@@ -12,39 +12,39 @@ use core::net::IpAddr;
 /// The index of packets without a VLAN tag in [`Tables::vlans`].
 pub const NO_VLAN: usize = 4096;
 
-/// The sets that an address or a port leaves: of the rules about this end of a packet, and of those about either end.
+/// The sets for an address or a port: of the rules about this end of a packet, and of those about either end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// The rules about the source (or the destination) alone.
+    /// The set of the rules about the source (or the destination) alone.
     pub own: u16,
-    /// The rules about either end. A packet matches if one of its ends does.
+    /// The set of the rules about either end. A packet matches if one of its ends does.
     pub either: u16,
 }
 
 /// The tables of both ends, source first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends<T> {
-    /// For each end, its values.
+    /// For each end, the sets of its values.
     pub of: [T; 2],
-    /// For each end, all other packets: addresses in no prefix, packets without ports.
+    /// For each end, the sets of all other packets: addresses in no prefix, packets without ports.
     pub otherwise: [End; 2],
 }
 
-/// The tables of the numbers of tunnels.
+/// The tables of the tunnel numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnels {
-    /// By number, with its kind.
+    /// The kind of number, the number, and its set.
     pub of: Vec<(TunnelNumber, u32, u16)>,
-    /// All other packets.
+    /// The set of all other packets.
     pub otherwise: u16,
 }
 
 /// The sets of interfaces that rules name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interfaces {
-    /// By name.
+    /// Each name and its set.
     pub of: Vec<(InterfaceName, u16)>,
-    /// All other interfaces.
+    /// The set of all other interfaces.
     pub otherwise: u16,
 }
 
@@ -57,15 +57,15 @@ impl Interfaces {
     }
 }
 
-/// Compiled rules as tables of numbers of sets. A field that no rule looks at has none.
+/// Compiled rules as tables of set numbers. A field that no rule examines has no table.
 ///
-/// A packet matches the first rule that is in the sets of all its fields; of the two `either` sets of its ends, it has to
-/// be in one.
+/// A packet matches the first rule that is in the sets of all its fields. Of the two `either` sets of its ends, the rule
+/// must be in at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
-    /// The sets, a bit for each rule in order. Set 0 has all rules.
+    /// The sets, with a bit for each rule in order. Set 0 has all rules.
     pub sets: Vec<[u64; MAX_RULES / 64]>,
-    /// IPv4, IPv6.
+    /// By IP version: IPv4, IPv6.
     pub versions: Option<[u16; 2]>,
     /// By protocol.
     pub protocols: Option<Box<[u16; 256]>>,
@@ -75,7 +75,7 @@ pub struct Tables {
     pub vlans: Option<Vec<u16>>,
     /// By port, 0 to 65535.
     pub ports: Option<Ends<Vec<End>>>,
-    /// By prefix. The longest prefix that an address is in counts.
+    /// By prefix. The longest prefix that contains an address applies.
     pub nets: Option<Ends<Vec<(Prefix, End)>>>,
     /// By the number of the outermost tunnel.
     pub tunnels: Option<Tunnels>,
@@ -83,11 +83,12 @@ pub struct Tables {
     pub interfaces: Option<Interfaces>,
 }
 
-/// Numbers sets in the order in which they are first asked for.
+/// Numbers sets in the order in which they are first requested.
 struct Numbers(BTreeMap<Set, u16>, Vec<[u64; MAX_RULES / 64]>);
 
 impl Numbers {
-    /// The number of a set. Beyond 65,536 sets all have the last number; [`Tables::sets`] shows that.
+    /// The number of a set. If there are more than 65,536 sets, the others all have the last number; [`Tables::sets`]
+    /// shows that.
     fn of(&mut self, set: Set) -> u16 {
         let Numbers(known, sets) = self;
         *known.entry(set).or_insert_with(|| {
@@ -202,8 +203,8 @@ impl Matcher {
 }
 
 impl Tables {
-    /// The first rule that matches a packet, by the tables alone, as another datapath looks it up. It is for checks of such
-    /// a path: [`Matcher::find`] is faster.
+    /// Finds the first rule that matches a packet by the tables alone, as another datapath does. It serves to check such
+    /// a datapath: [`Matcher::find`] is faster.
     #[must_use]
     pub fn first(&self, facts: &Facts) -> Option<u16> {
         let set = |number: u16| Set(self.sets[usize::from(number)]);
@@ -248,7 +249,7 @@ impl Tables {
         sets.fold(set(0), Set::and).first()
     }
 
-    /// Whether a rule looks at the numbers of tunnels.
+    /// Whether a rule reads tunnel numbers.
     #[must_use]
     pub fn reads_tunnels(&self) -> bool {
         self.tunnels.is_some()

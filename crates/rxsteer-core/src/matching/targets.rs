@@ -1,4 +1,4 @@
-//! Where the packets go that a rule matches.
+//! Where the packets that a rule matches go.
 
 use super::{Action, PacketRule, RulePolicy};
 use crate::backlogs::Arrival;
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Targets {
     of_rule: Box<[To]>,
-    /// The different policies of rules.
+    /// The different policies that rules name.
     choosers: Box<[Chooser]>,
 }
 
@@ -21,13 +21,13 @@ enum To {
     /// To the CPU that receives the packet.
     Local,
     Map(RpsMap),
-    /// Where the policy with this number says.
+    /// The CPU that the policy with this number chooses.
     Policy(usize),
 }
 
 impl Targets {
-    /// Only CPUs that are usable get packets. Without one, packets stay on the CPU that receives them. `compiled` compiles the
-    /// policy of a rule.
+    /// Only usable CPUs get packets. If none is usable, packets stay on the CPU that receives them. `compiled` compiles
+    /// the policy of a rule.
     pub(crate) fn new(
         rules: &[PacketRule],
         is_usable: impl Fn(CpuId) -> bool,
@@ -54,7 +54,7 @@ impl Targets {
         self.of_rule.is_empty()
     }
 
-    /// The policies of rules.
+    /// The policies that rules name.
     pub(crate) fn choosers(&self) -> impl Iterator<Item = &Chooser> {
         self.choosers.iter()
     }
@@ -63,7 +63,7 @@ impl Targets {
         self.of_rule.get(usize::from(packet.rule.checked_sub(1)?))
     }
 
-    /// The policy of the rule that matches the packet, if one does and has one.
+    /// The policy named by the rule that matches the packet, if there is one.
     pub(crate) fn chooser(&self, packet: &Arrival) -> Option<&Chooser> {
         match self.to(packet)? {
             To::Policy(number) => self.choosers.get(*number),
@@ -71,8 +71,8 @@ impl Targets {
         }
     }
 
-    /// The CPU of a packet that a rule matches; `Some(None)`: the CPU that receives it. `None`: no rule matches it, or a
-    /// policy decides.
+    /// The CPU of a packet that a rule matches; `Some(None)` is the CPU that receives it. `None` if no rule matches it,
+    /// or if a policy decides.
     pub(crate) fn cpu(&self, packet: &Arrival) -> Option<Option<CpuId>> {
         match self.to(packet)? {
             To::Map(map) if !packet.hash.is_none() => Some(Some(map.cpu(packet.hash))),

@@ -25,26 +25,26 @@ const PROTOCOLS: [(&str, u8); 8] = [
 /// Protocols whose headers begin with two ports.
 pub(super) const WITH_PORTS: [u8; 4] = [6, 17, 132, 33];
 
-/// Why a text is no rule.
+/// Why a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleError {
     /// There is no arrow, or there are several.
     Arrow,
-    /// A word is unknown; holds it, its place (words counted from 1), and the nearest known word.
+    /// A word is unknown; holds it, its position (words counted from 1), and the nearest known word.
     Unknown(String, usize, Option<&'static str>),
-    /// A word lacks its value; holds the word and what it takes.
+    /// A word lacks its value; holds the word and its valid values.
     NoValue(&'static str, &'static str),
-    /// A value is not valid; holds the word, the value, and what it takes.
+    /// A value is not valid; holds the word, the value, and the valid values.
     Value(&'static str, String, String),
-    /// A word is there twice.
+    /// A word occurs twice.
     Twice(&'static str),
     /// Two words exclude each other; holds why.
     Impossible(String),
     /// The action is not valid; holds it.
     Action(String),
-    /// The action begins as a list of CPUs does, and is none; holds it and why.
+    /// The action begins like a list of CPUs, but is not one; holds it and the reason.
     Cpus(String, CpuSetError),
-    /// A rule can't have this policy; holds it and why.
+    /// A rule can't name this policy; holds it and the reason.
     Policy(String, String),
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for RuleError {
 
 impl core::error::Error for RuleError {}
 
-/// Words that take a value, and what they take.
+/// Words with a value, and the valid values.
 const WITH_VALUE: [(&str, &str); 14] = [
     ("src", "an address or a network, e.g. 10.0.0.0/8"),
     ("dst", "an address or a network, e.g. 10.0.0.0/8"),
@@ -145,7 +145,7 @@ fn read_terms(text: &str) -> Result<Vec<Term>, RuleError> {
                 let takes = why.unwrap_or_else(|| (*takes).to_owned());
                 RuleError::Value(word, value.to_owned(), takes)
             })?;
-            // Only the outermost tunnel counts, and it has one number.
+            // Only the outermost tunnel is matched, and it has one number.
             let kind = if matches!(term, Term::Tunnel(..)) { "tunnel number" } else { *word };
             (kind, term)
         } else {
@@ -168,7 +168,8 @@ fn read_terms(text: &str) -> Result<Vec<Term>, RuleError> {
     }
 }
 
-/// The known word that differs least, if it differs in at most two letters; of several, one that is as long.
+/// The known word that differs least, if it differs in at most two letters. Of several, one of the same length is
+/// preferred.
 fn nearest(word: &str) -> Option<&'static str> {
     let differs = |known: &str| (distance(word, known), known.len().abs_diff(word.len()));
     let near = words().map(|known| (differs(known), known)).min()?;
@@ -176,7 +177,7 @@ fn nearest(word: &str) -> Option<&'static str> {
     (near.0 <= 2 && near.0 < word.len()).then_some(near.1)
 }
 
-/// The edit distance, in which two exchanged letters count as one edit (optimal string alignment).
+/// The edit distance. Two exchanged letters count as one edit (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let (mut before, mut row) = (Vec::new(), (0..=b.len()).collect::<Vec<usize>>());
@@ -193,7 +194,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The term of a word with its value; an error may say better what the word takes.
+/// The term of a word with its value. An error may describe the valid values more precisely.
 fn term(word: &str, value: &str) -> Result<Term, Option<String>> {
     let number = |most: u32| {
         let hex = value.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
@@ -236,7 +237,7 @@ fn prefix(text: &str) -> Result<Prefix, Option<String>> {
     Ok(Prefix { address, length })
 }
 
-/// The first address of the network of this length that `address` is in.
+/// The first address of the network of this length that contains `address`.
 fn first_address(address: IpAddr, length: u8) -> IpAddr {
     let length = u32::from(length);
     match address {
@@ -269,7 +270,7 @@ fn ports(text: &str) -> Result<Vec<(u16, u16)>, Option<String>> {
     text.split(',').map(range).collect()
 }
 
-/// RFC 2474, 2597 and 3246.
+/// The names of RFC 2474, 2597 and 3246.
 fn dscp(text: &str) -> Option<u8> {
     let digit = |text: &str, most: u8| text.parse().ok().filter(|digit| *digit <= most);
     if text == "ef" {
@@ -285,7 +286,7 @@ fn dscp(text: &str) -> Option<u8> {
     digit(text, 63)
 }
 
-/// Refuses terms that no packet has together.
+/// Refuses terms that no packet can match together.
 fn is_possible(terms: &[Term]) -> Result<(), RuleError> {
     let mut versions: Vec<(bool, &str)> = Vec::new();
     let mut protocol = None;
@@ -308,7 +309,7 @@ fn is_possible(terms: &[Term]) -> Result<(), RuleError> {
         return impossible("this protocol has no ports; tcp, udp, sctp and dccp have");
     }
     match (number, protocol) {
-        // With a TEID or a VNI, the protocol may be that of the packet in the tunnel.
+        // With a TEID or a VNI, the protocol may be that of the inner packet.
         (Some(TunnelNumber::Spi), Some(protocol)) if ![50, 17].contains(&protocol) => {
             impossible("an SPI is in esp or udp")
         }

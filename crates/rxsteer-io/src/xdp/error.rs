@@ -3,20 +3,20 @@
 use std::io;
 use thiserror::Error;
 
-/// What could not be had, and what to do; nothing is left behind.
+/// Why sockets can't be opened, and the remedy. Nothing that was set up before the error remains.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum XdpError {
-    /// A capability is missing; holds what was tried.
+    /// A capability is missing; holds the attempted operation.
     #[error(
         "the process may not {0}: AF_XDP requires the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF (run as root, or \
          give them to the program with setcap)"
     )]
     NoPermission(&'static str),
-    /// The kernel has no AF_XDP.
+    /// The kernel has no support for AF_XDP.
     #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use AF_PACKET (--io packet)")]
     NoSockets,
-    /// There is no interface of that name.
+    /// The interface does not exist.
     #[error("there is no interface {0}")]
     NoInterface(String),
     /// Another XDP program is attached; holds the interface and the program's number.
@@ -30,14 +30,14 @@ pub enum XdpError {
         "another AF_XDP socket has RX queue {1} of {0}; end its process, or use AF_PACKET (--io packet)"
     )]
     OtherSocket(String, u32),
-    /// Memory for frames; holds how many bytes were asked for, and the limit of locked memory in bytes.
+    /// There is no memory for frames; holds the requested size, and the limit of locked memory in bytes.
     #[error(
         "{:.1} MiB of memory for frames can't be had{}; ask for less, or raise the limit of locked memory (ulimit -l, \
          LimitMEMLOCK= of systemd)",
         mib(*.0), .1.map_or(String::new(), |limit| format!(" (RLIMIT_MEMLOCK is {:.1} MiB)", mib(limit)))
     )]
     NoMemory(u64, Option<u64>),
-    /// More memory than the frames' addresses of 32 bits reach.
+    /// The frames' 32-bit addresses do not reach this much memory.
     #[error("{:.1} MiB of memory for frames is more than 4096 MiB; ask for less a queue", mib(*.0))]
     TooMuchMemory(u64),
     /// Frames of this MTU don't fit.
@@ -46,7 +46,7 @@ pub enum XdpError {
          AF_PACKET (--io packet)"
     )]
     Mtu(String, u32, u32),
-    /// The driver does not write into our memory itself, and that was asked for.
+    /// Zero copy was requested, but the driver does not write into our memory itself.
     #[error(
         "the driver of {0} can't receive without copying (RX queue {1}: {2}); leave out zero-copy"
     )]
@@ -57,7 +57,7 @@ pub enum XdpError {
     /// The program can't be loaded.
     #[error("the kernel refused the XDP program: {0}")]
     Load(#[source] libbpf_rs::Error),
-    /// A system call failed; holds what it was for.
+    /// A system call failed; holds its purpose.
     #[error("{0}: {1}")]
     System(&'static str, #[source] io::Error),
 }
@@ -67,7 +67,7 @@ fn mib(bytes: u64) -> f64 {
 }
 
 impl XdpError {
-    /// A failed system call that was for `what`.
+    /// A system call for `what` failed.
     pub(super) fn of(what: &'static str, error: io::Error) -> XdpError {
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => XdpError::NoPermission(what),

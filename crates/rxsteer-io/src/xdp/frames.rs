@@ -1,5 +1,5 @@
-//! The frames of all sockets: one piece of memory (UMEM), of which each RX queue has its share, and the way back of
-//! frames that other threads let go of.
+//! The frames of all sockets: one memory area (UMEM), of which each RX queue has a share, and the return of frames that
+//! other threads release.
 //!
 //! ```text
 //!          ┌────────────── fill ring ◄── free ◄──────────────┐ whole batches, without a lock
@@ -8,9 +8,9 @@
 //!                                   └─► TX ring ─► kernel ───┘ and it has been sent
 //! ```
 //!
-//! What must hold: a frame is in one place. It goes back when its batch is dropped *and* it is in no TX ring; only the
-//! socket that it was received by, its *home*, gives it to the kernel again. So no thread can still read a frame that the
-//! kernel writes.
+//! Invariant: a frame is in one place. It returns when its batch is dropped *and* it is in no TX ring. Only the socket
+//! that received it, its *home*, gives it to the kernel again. So no thread can still read a frame that the kernel
+//! writes.
 
 use super::sys::Mapping;
 use crossbeam_queue::ArrayQueue;
@@ -19,32 +19,33 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// In [`Frames::state`]: the frame's batch is gone, and whoever takes it off the last TX ring gives it back.
+/// A bit of [`Frames::state`]: the frame's batch is gone, and the thread that takes the frame off the last TX ring
+/// returns it.
 const LET_GO: u8 = 1 << 7;
 
-/// Most TX rings that a frame can be in at a time.
+/// The largest number of TX rings that a frame can be in at the same time.
 const MOST_SENDS: u8 = LET_GO - 1;
 
 /// The memory of all sockets of an instance.
 #[derive(Debug)]
 pub(super) struct Frames {
     memory: Mapping,
-    /// log2 of the bytes of a frame.
+    /// log2 of the size of a frame in bytes.
     frame_log: u32,
-    /// For each home its first frame; at the end, the number of all.
+    /// The first frame of each home; the last element is the number of all frames.
     first: Box<[u32]>,
-    /// By frame: its home.
+    /// The home of each frame.
     home: Box<[u16]>,
-    /// By frame: how many TX rings it is in, and [`LET_GO`].
+    /// For each frame, the number of TX rings it is in, and [`LET_GO`].
     state: Box<[AtomicU8]>,
-    /// By home: frames that were let go of. There is room for all, so a push never fails.
+    /// For each home, the released frames. There is room for all frames, so a push never fails.
     returned: Box<[ArrayQueue<Vec<u32>>]>,
-    /// Emptied lists, to be used again.
+    /// Emptied lists, for reuse.
     lists: ArrayQueue<Vec<u32>>,
 }
 
 impl Frames {
-    /// So many frames of `frame_bytes` (a power of two) for each RX queue.
+    /// Creates this many frames of `frame_bytes` (a power of two) for each RX queue.
     pub(super) fn new(frame_bytes: u32, shares: &[u32]) -> io::Result<Frames> {
         assert!(frame_bytes.is_power_of_two() && !shares.is_empty() && !shares.contains(&0));
         let (mut first, mut home) = (vec![0], Vec::new());
@@ -82,13 +83,13 @@ impl Frames {
         self.first[home as usize]..self.first[home as usize + 1]
     }
 
-    /// Where a frame begins, in bytes from the start of the memory.
+    /// The offset of a frame in the memory, in bytes.
     #[inline(always)]
     pub(super) fn address(&self, frame: u32) -> u64 {
         u64::from(frame) << self.frame_log
     }
 
-    /// The frame that an address lies in.
+    /// The frame that contains an address.
     #[inline(always)]
     pub(super) fn frame_at(&self, address: u64) -> u32 {
         (address >> self.frame_log) as u32
@@ -99,14 +100,14 @@ impl Frames {
         self.lists.pop().unwrap_or_default()
     }
 
-    /// Takes an emptied list for later use.
+    /// Keeps an emptied list for later use.
     fn keep_list(&self, mut list: Vec<u32>) {
         list.clear();
         // There are never more lists than frames; one more would only be freed.
         let _ = self.lists.push(list);
     }
 
-    /// Moves what was returned to `home` to `free`.
+    /// Moves the frames that were returned to `home` to `free`.
     pub(super) fn take_returned(&self, home: u32, free: &mut Vec<u32>) {
         while let Some(list) = self.returned[home as usize].pop() {
             free.extend_from_slice(&list);
@@ -114,7 +115,7 @@ impl Frames {
         }
     }
 
-    /// Gives frames that no one uses any more back to their home.
+    /// Returns unused frames to their home.
     fn give_back(&self, home: u32, frames: Vec<u32>) {
         if frames.is_empty() {
             self.keep_list(frames);
@@ -124,11 +125,11 @@ impl Frames {
         debug_assert!(pushed.is_ok(), "each list has a frame, and there is room for all frames");
     }
 
-    /// A frame whose batch is held goes into a TX ring.
+    /// Records that a frame whose batch is held enters a TX ring.
     #[inline]
     fn begins_sending(&self, frame: u32) -> bool {
         let state = &self.state[frame as usize];
-        // ORDER: Relaxed; what its readers did is published with the end of the batch (its `Arc`).
+        // ORDER: Relaxed; the end of the batch (its `Arc`) publishes the work of its readers.
         if state.load(Ordering::Relaxed) >= MOST_SENDS {
             return false;
         }
@@ -136,24 +137,24 @@ impl Frames {
         true
     }
 
-    /// A frame came out of a TX ring; whether it is to be given back now.
+    /// Records that a frame came out of a TX ring. Returns whether it must be returned now.
     #[inline]
     fn has_been_sent(&self, frame: u32) -> bool {
         let state = &self.state[frame as usize];
-        // ORDER: AcqRel; pairs with that of `is_let_go`: whoever is last sees what the other did before.
+        // ORDER: AcqRel; pairs with that of `is_let_go`: the last of the two sees what the other did before.
         if state.fetch_sub(1, Ordering::AcqRel) != LET_GO | 1 {
             return false;
         }
-        // ORDER: Relaxed; published by the queue that takes it home.
+        // ORDER: Relaxed; the queue that returns the frame publishes this.
         state.store(0, Ordering::Relaxed);
         true
     }
 
-    /// A frame's batch is gone; whether it is to be given back now.
+    /// Records that a frame's batch is gone. Returns whether the frame must be returned now.
     #[inline]
     fn is_let_go(&self, frame: u32) -> bool {
         let state = &self.state[frame as usize];
-        // ORDER: Acquire; pairs with `has_been_sent`. No send begins any more, since that takes the batch.
+        // ORDER: Acquire; pairs with `has_been_sent`. No send can begin any more, since a send needs the batch.
         if state.load(Ordering::Acquire) == 0 {
             return true;
         }
@@ -166,7 +167,7 @@ impl Frames {
     }
 }
 
-/// Frames that were received together; they go home when this is dropped, save those that are being sent.
+/// Frames that were received together. They return to their home when this is dropped, except those that are being sent.
 #[derive(Debug)]
 pub(super) struct Batch {
     frames: Arc<Frames>,
@@ -175,21 +176,21 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// These frames of `home`, which the kernel does not write any more.
+    /// A batch of these frames of `home`, which the kernel does not write any more.
     pub(super) fn new(frames: Arc<Frames>, home: u32, held: Vec<u32>) -> Batch {
         Batch { frames, home, held }
     }
 
-    /// Whether its frames lie in this memory.
+    /// Whether its frames are in this memory.
     #[inline]
     pub(super) fn is_of(&self, frames: &Arc<Frames>) -> bool {
         Arc::ptr_eq(&self.frames, frames)
     }
 
-    /// The frame at `address` goes into a TX ring: `false` where it is in too many.
+    /// Records that the frame at `address` enters a TX ring; `false` if it is in too many.
     ///
     /// # Panics
-    /// When no frame of this memory is there.
+    /// If no frame of this memory is at the address.
     #[inline]
     pub(super) fn begins_sending(&self, address: u64) -> bool {
         self.frames.begins_sending(self.frames.frame_at(address))
@@ -204,7 +205,7 @@ impl Drop for Batch {
     }
 }
 
-/// Collects frames that were sent, to give them back by home.
+/// Collects sent frames, to return them to their homes.
 #[derive(Debug)]
 pub(super) struct Sent {
     by_home: Vec<Vec<u32>>,
@@ -215,7 +216,7 @@ impl Sent {
         Sent { by_home: frames.returned.iter().map(|_| Vec::new()).collect() }
     }
 
-    /// The frame at `address` came out of a TX ring.
+    /// Records that the frame at `address` came out of a TX ring.
     #[inline]
     pub(super) fn add(&mut self, frames: &Frames, address: u64) {
         let frame = frames.frame_at(address);
@@ -224,7 +225,7 @@ impl Sent {
         }
     }
 
-    /// Gives all of them back.
+    /// Returns all of them to their homes.
     pub(super) fn give_back(&mut self, frames: &Frames) {
         for (home, list) in (0..).zip(&mut self.by_home) {
             if !list.is_empty() {

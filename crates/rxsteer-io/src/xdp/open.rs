@@ -1,4 +1,4 @@
-//! Opening sockets on the RX queues of interfaces.
+//! Opens sockets on the RX queues of interfaces.
 
 use super::error::XdpError;
 use super::frames::{Frames, Sent};
@@ -12,23 +12,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-/// Entries of a fill ring and of an RX ring: what the kernel may receive while the thread that reads is away.
+/// The number of entries of a fill ring and of an RX ring: what the kernel can receive while the receiving thread does
+/// other work.
 const RECEIVE_RING: u32 = 2048;
 
-/// Entries of a completion ring, which all senders of a queue share.
+/// The number of entries of a completion ring, which all senders of a queue share.
 const COMPLETION_RING: u32 = 4096;
 
-/// Bytes before a received frame that the kernel keeps (XDP_PACKET_HEADROOM).
+/// The bytes that the kernel reserves before a received frame (XDP_PACKET_HEADROOM).
 const HEADROOM: u32 = 256;
 
-/// What an Ethernet header with two VLAN tags takes.
+/// The length of an Ethernet header with two VLAN tags.
 const LINK_HEADER: u32 = 22;
 
-/// Options of sockets that the `libc` crate does not name (asm-generic/socket.h).
+/// Socket options that the `libc` crate does not name (asm-generic/socket.h).
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
-/// Frames that one busy poll takes at most: the kernel's weight of a poll.
+/// The largest number of frames per busy poll: the kernel's weight of a poll.
 const BUSY_POLL_BUDGET: i32 = 64;
 
 /// An interface to receive from.
@@ -38,24 +39,24 @@ pub struct Port {
     pub name: String,
     /// Its index in this network namespace.
     pub ifindex: u32,
-    /// Its RX queues: a socket for each, 0 to `queues` - 1.
+    /// The number of its RX queues. Each queue, 0 to `queues` - 1, gets a socket.
     pub queues: u32,
     /// Its MTU in bytes.
     pub mtu: u32,
 }
 
-/// How sockets are to be.
+/// Options of the sockets.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct XdpOptions {
-    /// Frames of memory that each interface has, in the kernel's rings and with workers, shared out to its RX queues. Each
-    /// queue has 4096 at least, as many as its rings hold.
+    /// The number of frames in each interface's memory, for the kernel's rings and the workers, divided among its RX
+    /// queues. Each queue has at least 4096, the capacity of its rings.
     pub frames: u32,
-    /// Whether received frames are to be sent on: then each queue can send the frames of all.
+    /// Whether received frames will be sent on. Then each queue can send the frames of all.
     pub forwards: bool,
-    /// `Some(true)` refuses drivers that copy, `Some(false)` has all copy.
+    /// `Some(true)` refuses drivers that copy; `Some(false)` makes all drivers copy.
     pub zero_copy: Option<bool>,
-    /// Microseconds that a thread polls the driver itself when nothing has been received (SO_BUSY_POLL).
+    /// How many microseconds a thread polls the driver itself when no frame has been received (SO_BUSY_POLL).
     pub busy_poll_us: Option<u32>,
 }
 
@@ -72,33 +73,34 @@ pub struct XdpPort {
     pub name: String,
     /// How the driver runs the XDP program.
     pub mode: XdpMode,
-    /// Whether the driver receives into our memory itself, on all queues; else the kernel copies each frame once.
+    /// Whether the driver writes into our memory itself, on all queues. If not, the kernel copies each frame once.
     pub zero_copy: bool,
-    /// One for each RX queue, in their order.
+    /// The receivers of the RX queues, in order.
     pub receivers: Vec<XdpReceiver>,
     queues: Vec<Arc<Queue>>,
 }
 
 impl XdpPort {
-    /// Another sender on RX (and TX) queue `queue` modulo their number, for one thread.
+    /// Creates another sender on RX (and TX) queue `queue` modulo the number of queues, for one thread.
     ///
     /// # Errors
-    /// [`XdpError`], when the kernel gives no socket.
+    /// [`XdpError`] if the kernel provides no socket.
     pub fn sender(&self, queue: usize) -> Result<XdpSender, XdpError> {
         XdpSender::open(self.queues[queue % self.queues.len()].clone())
     }
 
-    /// How many queues it has.
+    /// The number of queues.
     #[must_use]
     pub fn queue_count(&self) -> usize {
         self.queues.len()
     }
 }
 
-/// Opens a socket on each RX queue of all `ports`; from then on their frames come here and not to the kernel's stack.
+/// Opens a socket on each RX queue of all `ports`. From then on these sockets receive the frames, and the kernel's stack
+/// does not.
 ///
 /// # Errors
-/// [`XdpError`]; then all is as it was.
+/// [`XdpError`]. Then nothing has changed.
 pub fn open(ports: &[Port], options: &XdpOptions) -> Result<Vec<XdpPort>, XdpError> {
     if ports.iter().all(|port| port.queues == 0) {
         return Ok(Vec::new());
@@ -109,7 +111,7 @@ pub fn open(ports: &[Port], options: &XdpOptions) -> Result<Vec<XdpPort>, XdpErr
         let room = frame_bytes - LINK_HEADER - HEADROOM;
         return Err(XdpError::Mtu(port.name.clone(), port.mtu, room));
     }
-    // Both rings are full of frames while a burst is read.
+    // Both rings can be full of frames while a burst is read.
     let shares: Vec<u32> = ports
         .iter()
         .flat_map(|port| {
@@ -181,7 +183,7 @@ fn open_queue(
     home: u32,
 ) -> Result<Socket, XdpError> {
     let socket = sys::socket().map_err(|error| XdpError::of("open an AF_XDP socket", error))?;
-    // Without forwarding a socket need not know the memory of others: each knows its share, and the limit of locked
+    // Without forwarding, a socket does not need the memory of others: each registers its share, so the limit of locked
     // memory counts it once.
     let (base, bytes) = if options.forwards {
         (0, frames.bytes() as u64)
@@ -279,7 +281,7 @@ fn busy_poll(socket: &OwnedFd, micros: u32) -> std::io::Result<()> {
     sys::set(socket, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &BUSY_POLL_BUDGET)
 }
 
-/// The limit of locked memory in bytes; `None` where there is none.
+/// The limit of locked memory in bytes; `None` if there is no limit.
 fn memlock_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }

@@ -1,4 +1,4 @@
-//! The XDP program that hands frames to the sockets: attached as long as this lives, and no longer than the process.
+//! The XDP program that hands frames to the sockets. It is attached while this lives, and at most until the process ends.
 
 use super::error::XdpError;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -14,9 +14,9 @@ mod skeleton {
 /// How the driver runs the XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, before there is a socket buffer.
+    /// In the driver, before a socket buffer is allocated.
     Native,
-    /// In the kernel's generic receive path, with a socket buffer: works everywhere, saves less.
+    /// In the kernel's generic receive path, with a socket buffer. It works everywhere, but saves less.
     Generic,
 }
 
@@ -29,7 +29,7 @@ impl std::fmt::Display for XdpMode {
     }
 }
 
-/// A program on one interface. The link goes with its last descriptor, so also when the process is killed.
+/// A program on one interface. The kernel removes the link with its last descriptor, also when the process is killed.
 #[derive(Debug)]
 pub(super) struct Program {
     link: Link,
@@ -38,9 +38,10 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Attaches it to the interface of this index, for RX queues below `queues`. The driver runs it where it can.
+    /// Attaches the program to the interface of this index, for RX queues below `queues`. It runs in the driver if
+    /// possible.
     pub(super) fn attach(name: &str, ifindex: u32, queues: u32) -> Result<Program, XdpError> {
-        // What fails is said once, by our error.
+        // libbpf must not print errors, since ours reports them.
         let before = set_print(None);
         let attached = Program::try_attach(name, ifindex, queues);
         set_print(before);
@@ -78,19 +79,20 @@ impl Program {
         Ok(Program { link, sockets, mode })
     }
 
-    /// Has frames of this RX queue go to `socket` from now on.
+    /// Redirects frames of this RX queue to `socket` from now on.
     pub(super) fn redirect(&self, queue: u32, socket: &OwnedFd) -> Result<(), XdpError> {
         let (key, value) = (queue.to_ne_bytes(), socket.as_raw_fd().to_ne_bytes());
         self.sockets.update(&key, &value, MapFlags::ANY).map_err(XdpError::Load)
     }
 
-    /// Has frames of this RX queue go to the host again.
+    /// Lets the host receive frames of this RX queue again.
     pub(super) fn pass(&self, queue: u32) {
-        // It is not there where this was done before.
+        // The entry does not exist if this was done before.
         let _ = self.sockets.delete(&queue.to_ne_bytes());
     }
 
-    /// Whether frames of its interface still pass it: not once that is gone, or another process detached it.
+    /// Whether frames of its interface still pass through it: not if the interface is gone, or another process detached
+    /// the program.
     pub(super) fn is_attached(&self) -> bool {
         use libbpf_rs::query::LinkTypeInfo;
         self.link.info().is_ok_and(|about| match about.info {

@@ -1,4 +1,4 @@
-//! What the receiver and the senders of one RX queue share.
+//! The state that the receiver and the senders of one RX queue share.
 
 use super::frames::{Frames, Sent};
 use super::ring::Consumer;
@@ -13,15 +13,15 @@ pub(super) struct Queue {
     pub(super) ifindex: u32,
     pub(super) number: u32,
     pub(super) frames: Arc<Frames>,
-    /// Where the memory that the socket knows begins, in bytes from the start of all.
+    /// Where the memory registered by the socket begins, in bytes from the start of all memory.
     pub(super) base: u64,
-    /// What has been sent. A lock is taken once a list, and never waited for.
+    /// The frames that have been sent. The lock is taken once per list, and no thread waits for it.
     pub(super) completions: Mutex<Completions>,
-    /// Senders that the driver does not take frames from.
+    /// The number of senders whose frames the driver does not take.
     pub(super) stalled: AtomicU32,
 }
 
-/// The ring of frames that were sent, and its reader.
+/// The ring of sent frames, and its reader.
 #[derive(Debug)]
 pub(super) struct Completions {
     pub(super) ring: Consumer<u64>,
@@ -29,7 +29,7 @@ pub(super) struct Completions {
 }
 
 impl Queue {
-    /// Gives frames that were sent back to their homes, unless another thread does so now.
+    /// Returns sent frames to their homes, unless another thread does so now.
     pub(super) fn collect_sent(&self) {
         let Ok(mut completions) = self.completions.try_lock() else { return };
         let Completions { ring, sent } = &mut *completions;

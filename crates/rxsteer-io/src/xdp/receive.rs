@@ -1,4 +1,4 @@
-//! Receiving from one RX queue.
+//! Receives from one RX queue.
 
 use super::frames::Batch;
 use super::program::Program;
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The socket of one RX queue, for the one thread that receives.
+/// The socket of one RX queue, for the receiving thread.
 #[derive(Debug)]
 pub struct XdpReceiver {
     queue: Arc<Queue>,
@@ -19,22 +19,22 @@ pub struct XdpReceiver {
     fill: Producer<u64>,
     rx: Consumer<libc::xdp_desc>,
     home: u32,
-    /// Frames of this queue that neither the kernel nor a worker has; the last one is still warm in the cache.
+    /// Frames of this queue that neither the kernel nor a worker has. The last one is still in the cache.
     free: Vec<u32>,
-    /// Where the frames lie that were received last, kept for its memory.
+    /// The places of the frames that were received last. It is kept to reuse its memory.
     received: Vec<(u32, u32)>,
 }
 
 /// Frames that were received together.
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// The memory they lie in, which goes back when this is dropped.
+    /// The memory that contains them. It returns to the kernel when this is dropped.
     pub lent: Lent,
-    /// Of each frame the place in that memory, and its length, in bytes.
+    /// The offset in that memory and the length of each frame, in bytes.
     pub frames: &'a [(u32, u32)],
 }
 
-/// What the kernel counted of a socket since it was opened.
+/// The kernel's counts of a socket since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct XdpStatistics {
@@ -42,8 +42,8 @@ pub struct XdpStatistics {
     pub rx_dropped: u64,
     /// Frames dropped because the RX ring was full.
     pub rx_ring_full: u64,
-    /// How often the kernel found the fill ring empty: how many of `rx_dropped` when it copies, how many tries when
-    /// the driver receives without copying.
+    /// How often the kernel found the fill ring empty. If the kernel copies frames, this is the number of such frames in
+    /// `rx_dropped`; if the driver receives without copying, it is the number of attempts.
     pub rx_fill_ring_empty: u64,
 }
 
@@ -70,12 +70,12 @@ impl XdpReceiver {
         receiver
     }
 
-    /// The socket, to wait for.
+    /// The socket, for waiting.
     pub(super) fn socket(&self) -> &OwnedFd {
         &self.queue.socket
     }
 
-    /// Takes up to `most` frames that have been received; `None` when there are none. Gives free memory to the kernel.
+    /// Takes up to `most` received frames; `None` if there are none. Gives free memory to the kernel.
     pub fn receive(&mut self, most: usize) -> Option<Received<'_>> {
         let count = self.rx.ready().min(most as u32);
         if count == 0 {
@@ -93,8 +93,8 @@ impl XdpReceiver {
         }
         self.rx.release();
         let batch = Batch::new(frames.clone(), self.home, held);
-        // SAFETY: the memory stays mapped while `batch` has `frames`. The kernel gave up these frames with their
-        // entries, and gets each again from `free`, where it comes when `batch` is gone. Only they are named.
+        // SAFETY: the memory stays mapped while `batch` has `frames`. The kernel gave up these frames with their entries.
+        // It gets each of them again only through `free`, after `batch` is gone. Only these frames are named.
         let lent = unsafe { Lent::new(frames.start(), frames.bytes(), Arc::new(batch)) };
         self.refill();
         Some(Received { lent, frames: &self.received })
@@ -112,32 +112,32 @@ impl XdpReceiver {
             self.fill.publish();
         }
         if self.fill.needs_wakeup() {
-            // A driver that waits for frames; should this fail, the next wait says why.
+            // The driver waits for frames. If this fails, the next wait reports the error.
             let _ = sys::kick_receive(&self.queue.socket);
         }
     }
 
-    /// Gives frames that were sent from this queue back, for when no sender does so.
+    /// Returns frames that were sent from this queue to their homes, for times when no sender does so.
     pub fn collect_sent(&self) {
         self.queue.collect_sent();
     }
 
-    /// Whether the kernel has hardly a frame to receive into, because workers hold them.
+    /// Whether the kernel has almost no frames for receiving, because workers hold them.
     #[must_use]
     pub fn is_short(&mut self) -> bool {
         self.free.is_empty() && self.fill.room() > self.fill.size() / 2
     }
 
-    /// Has what comes from now on go to the host. What the kernel has received for this socket before can still be taken; a
-    /// driver may be at its last few frames when this returns.
+    /// Lets the host receive new frames again. Frames that the kernel has already received for this socket can still be
+    /// taken; a driver may still be processing its last few frames when this returns.
     pub fn withdraw(&mut self) {
         self.program.pass(self.queue.number);
     }
 
-    /// What the kernel counted.
+    /// The kernel's counts.
     ///
     /// # Errors
-    /// That of the system call.
+    /// The error of the system call.
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
         let counted = sys::statistics(&self.queue.socket)?;
         Ok(XdpStatistics {
@@ -147,8 +147,8 @@ impl XdpReceiver {
         })
     }
 
-    /// Why nothing will be received any more, where that is so: the interface is gone, or another process detached
-    /// the program.
+    /// Why no more frames will be received, if that is so: the interface is gone, or another process detached the
+    /// program.
     #[must_use]
     pub fn end(&self) -> Option<&'static str> {
         if matches!(sys::error_of(&self.queue.socket), Ok(Some(_))) {
@@ -161,7 +161,7 @@ impl XdpReceiver {
 /// Waits until one of `receivers` has a frame, or `timeout_ms` have passed.
 ///
 /// # Errors
-/// That of poll(2).
+/// The error of poll(2).
 pub fn wait(receivers: &[XdpReceiver], timeout_ms: u32) -> io::Result<()> {
     sys::wait(receivers.iter().map(XdpReceiver::socket), timeout_ms)
 }

@@ -1,4 +1,4 @@
-//! The four rings that an AF_XDP socket shares with the kernel, each from the one side that is ours.
+//! The four rings that an AF_XDP socket shares with the kernel. Each is accessed from the user's side.
 //!
 //! ```text
 //!  fill        we produce frames to receive into      RX          we consume frames received
@@ -30,7 +30,7 @@ unsafe impl<T: Send> Send for Shared<T> {}
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T: Copy> Shared<T> {
-    /// A ring of `size` entries, a power of two, whose parts stand where `offsets` says.
+    /// A ring of `size` entries, a power of two, whose parts are at `offsets`.
     fn new(memory: Mapping, offsets: &libc::xdp_ring_offset, size: u32) -> Shared<T> {
         assert!(size.is_power_of_two(), "the kernel takes no other sizes");
         let end = offsets.desc as usize + size as usize * size_of::<T>();
@@ -66,23 +66,23 @@ impl<T: Copy> Shared<T> {
         unsafe { self.entries.add((index & self.mask) as usize) }
     }
 
-    /// Whether the kernel waits for a system call before it goes on with this ring.
+    /// Whether the kernel waits for a system call before it continues with this ring.
     #[inline(always)]
     fn needs_wakeup(&self) -> bool {
         // SAFETY: as `producer`.
         let flags = unsafe { &*self.flags };
-        // ORDER: Relaxed; a hint. Who misses it looks again within a poll's time.
+        // ORDER: Relaxed; a hint. A thread that misses it checks again within the time of a poll.
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }
 
-/// The end of a ring that we write.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub(super) struct Producer<T> {
     shared: Shared<T>,
-    /// Where the next entry goes.
+    /// The position of the next entry.
     next: u32,
-    /// How far the kernel was when it was looked at last.
+    /// The kernel's position when it was last read.
     consumed: u32,
 }
 
@@ -91,25 +91,25 @@ impl<T: Copy> Producer<T> {
         Producer { shared: Shared::new(memory, offsets, size), next: 0, consumed: 0 }
     }
 
-    /// Entries that can be written now.
+    /// The number of entries that can be written now.
     #[inline]
     pub(super) fn room(&mut self) -> u32 {
         self.look();
         self.shared.mask + 1 - self.next.wrapping_sub(self.consumed)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(super) fn size(&self) -> u32 {
         self.shared.mask + 1
     }
 
-    /// Whether the kernel has taken everything that was written.
+    /// Whether the kernel has taken all written entries.
     pub(super) fn is_taken(&mut self) -> bool {
         self.look();
         self.consumed == self.next
     }
 
-    /// Entries that the kernel had taken when it was looked at last, modulo 2³².
+    /// The number of entries that the kernel had taken when its position was last read, modulo 2³².
     pub(super) fn taken(&self) -> u32 {
         self.consumed
     }
@@ -128,7 +128,7 @@ impl<T: Copy> Producer<T> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Shows the kernel what was written.
+    /// Publishes the written entries to the kernel.
     #[inline]
     pub(super) fn publish(&self) {
         // ORDER: Release; pairs with the kernel's Acquire before it reads entries.
@@ -141,7 +141,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// The end of a ring that we read.
+/// The reading end of a ring.
 #[derive(Debug)]
 pub(super) struct Consumer<T> {
     shared: Shared<T>,
@@ -153,24 +153,24 @@ impl<T: Copy> Consumer<T> {
         Consumer { shared: Shared::new(memory, offsets, size), next: 0 }
     }
 
-    /// Entries that can be read now.
+    /// The number of entries that can be read now.
     #[inline]
     pub(super) fn ready(&self) -> u32 {
         // ORDER: Acquire; pairs with the kernel's Release after it has written entries (and the frames they name).
         self.shared.producer().load(Ordering::Acquire).wrapping_sub(self.next)
     }
 
-    /// Takes the next entry, of those that are [`Consumer::ready`].
+    /// Takes the next of the [`Consumer::ready`] entries.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> T {
         // SAFETY: within the entries; the kernel wrote it before it published it, and writes it again only after
-        // `release`. Entries are plain numbers, valid whatever they hold.
+        // `release`. Entries are plain numbers, for which every value is valid.
         let entry = unsafe { self.shared.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         entry
     }
 
-    /// Gives the entries that were taken back to the kernel.
+    /// Returns the taken entries to the kernel.
     #[inline]
     pub(super) fn release(&self) {
         // ORDER: Release; pairs with the kernel's Acquire before it writes entries again.

@@ -1,7 +1,7 @@
-//! Sending frames from where they lie: one TX ring for each thread and queue.
+//! Sends frames from where they are stored: one TX ring for each thread and queue.
 //!
-//! Senders of one queue share its completion ring and its place in the driver, so what one has handed over goes out
-//! before what another hands over later: order across threads holds on the wire.
+//! Senders of one queue share its completion ring and its place in the driver. So frames that one sender hands over leave
+//! before those that another hands over later: order across threads holds on the wire.
 
 use super::error::XdpError;
 use super::frames::Batch;
@@ -13,13 +13,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Entries of a TX ring.
+/// The number of entries of a TX ring.
 const SEND_RING: u32 = 1024;
 
-/// System calls without progress after which a sender does not wait for the driver any longer.
+/// After this many system calls without progress, a sender no longer waits for the driver.
 const TRIES: u32 = 64;
 
-/// Memory of the socket buffers that the kernel copies frames into, in bytes: as many as a TX and a completion ring hold.
+/// The memory of the socket buffers that the kernel copies frames into, in bytes: enough for the frames of a TX ring and
+/// a completion ring.
 const SEND_MEMORY: i32 = 8 << 20;
 
 /// A TX ring, for one thread.
@@ -33,7 +34,7 @@ pub struct XdpSender {
     is_stalled: bool,
 }
 
-/// Frames of one piece of lent memory, on their way into a TX ring.
+/// Frames in lent memory that are being written into a TX ring.
 #[derive(Debug)]
 pub struct Sending<'a> {
     sender: &'a mut XdpSender,
@@ -41,11 +42,11 @@ pub struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// Writes the frame of `len` bytes at `offset` into the ring; `false` where there is no room. It goes out with
-    /// [`XdpSender::flush`].
+    /// Writes the frame of `len` bytes at `offset` into the ring; `false` if there is no room. [`XdpSender::flush`] sends
+    /// it.
     ///
     /// # Panics
-    /// When the place is beyond the memory.
+    /// If the frame is beyond the memory.
     #[inline]
     #[must_use = "a full ring does not take the frame"]
     pub fn push(&mut self, offset: u32, len: u32) -> bool {
@@ -60,12 +61,12 @@ impl Sending<'_> {
     }
 }
 
-/// What became of frames that were handed over.
+/// The result of handing over frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
-    /// Frames that the driver had no room for, and dropped.
+    /// Frames that the driver dropped because it had no room.
     pub dropped: u32,
-    /// Whether frames wait in the ring that the driver has not taken: it is down, or has no room for long.
+    /// Whether frames wait in the ring that the driver has not taken: it is down, or has had no room for long.
     pub waits: bool,
 }
 
@@ -74,7 +75,8 @@ impl XdpSender {
         let of = |error| XdpError::of("open an AF_XDP socket to send", error);
         let socket = sys::socket().map_err(of)?;
         sys::set(&socket, libc::SOL_XDP, libc::XDP_TX_RING, &SEND_RING).map_err(of)?;
-        // Without this a few hundred frames on their way stop it; it takes CAP_NET_ADMIN, as the sockets do.
+        // Without this setting the default limit stops the sender at a few hundred frames in flight. It requires
+        // CAP_NET_ADMIN, as the sockets do.
         sys::set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_MEMORY).map_err(of)?;
         let offsets = sys::ring_offsets(&socket).map_err(of)?;
         let bytes = offsets.tx.desc as usize + SEND_RING as usize * size_of::<libc::xdp_desc>();
@@ -86,24 +88,24 @@ impl XdpSender {
         Ok(XdpSender { queue, socket, ring, room: SEND_RING, is_stalled: false })
     }
 
-    /// Sends frames that lie in `lent`; `None` where they can't be sent from here, since sockets that were opened
-    /// otherwise received them.
+    /// Prepares to send frames that lie in `lent`; `None` if they can't be sent from here, since the sockets that
+    /// received them were opened separately.
     pub fn frames_of<'a>(&'a mut self, lent: &'a Lent) -> Option<Sending<'a>> {
         let batch = lent.owner().downcast_ref::<Batch>()?;
         if !batch.is_of(&self.queue.frames) {
             return None;
         }
         self.room = self.ring.room();
-        // ORDER: Acquire; pairs with the Release in `flush`. Another thread's frames wait, maybe of these flows; and they
-        // wait because there is no room.
+        // ORDER: Acquire; pairs with the Release in `flush`. Frames of another thread wait, maybe of the same flows, and
+        // they wait because there is no room.
         if !self.is_stalled && self.queue.stalled.load(Ordering::Acquire) != 0 {
             self.room = 0;
         }
         Some(Sending { sender: self, batch })
     }
 
-    /// Hands what was written over to the driver, and gives back frames that have been sent. When it returns, frames
-    /// that other threads hand over go out later, unless [`Flushed::waits`]: then others hand over none.
+    /// Hands the written frames over to the driver, and returns sent frames to their homes. Frames that other threads
+    /// hand over after this returns leave later. If [`Flushed::waits`], other threads hand over none.
     pub fn flush(&mut self) -> Flushed {
         self.ring.publish();
         let mut flushed = Flushed::default();
@@ -111,9 +113,9 @@ impl XdpSender {
         while !self.ring.is_taken() && tries < TRIES {
             if let Err(error) = sys::kick_send(&self.socket) {
                 match error.raw_os_error() {
-                    // Taken, and dropped for want of room.
+                    // The frame was taken, and dropped because there was no room.
                     Some(libc::EBUSY) => flushed.dropped += 1,
-                    // A part has gone, or something has to go first.
+                    // Some frames are sent, or others must be sent first.
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {}
                     // The interface is down.
                     _ => tries = TRIES,
@@ -130,7 +132,7 @@ impl XdpSender {
         if flushed.waits != self.is_stalled {
             self.is_stalled = flushed.waits;
             // ORDER: Release; pairs with the Acquire in `frames_of`. A thread that gets packets of our flows later has
-            // seen our completion of those before them, which comes after this.
+            // seen our completion of the packets before them, which comes after this.
             let change = if flushed.waits { 1 } else { u32::MAX };
             self.queue.stalled.fetch_add(change, Ordering::Release);
         }

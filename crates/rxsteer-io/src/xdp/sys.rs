@@ -1,4 +1,4 @@
-//! System calls of AF_XDP sockets, and memory that is shared with the kernel.
+//! System calls for AF_XDP sockets, and memory that is shared with the kernel.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,18 +12,18 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: memory belongs to the process, whatever thread uses it; all access goes through raw pointers or atomics.
+// SAFETY: the memory belongs to the process, on any thread; all access goes through raw pointers or atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of our own, `len` bytes.
+    /// Zeroed anonymous memory of `len` bytes.
     pub(super) fn anonymous(len: usize) -> io::Result<Mapping> {
         Mapping::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
-    /// `len` bytes of what the socket shares from `offset` on: one of its rings.
+    /// Maps `len` bytes of the socket's shared memory from `offset`: one of its rings.
     pub(super) fn of_socket(
         socket: BorrowedFd<'_>,
         len: usize,
@@ -35,7 +35,7 @@ impl Mapping {
 
     fn map(len: usize, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Mapping> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping where the kernel finds room; nothing else has it.
+        // SAFETY: a new mapping at a place that the kernel chooses; nothing else uses it.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) };
         match NonNull::new(start.cast::<u8>()) {
             Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Mapping { start, len }),
@@ -51,7 +51,7 @@ impl Mapping {
         self.start
     }
 
-    /// The place `offset` bytes into it.
+    /// The address `offset` bytes into it.
     pub(super) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset < self.len, "a place of the mapping");
         // SAFETY: within the mapping.
@@ -61,7 +61,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and no one is left who uses it.
+        // SAFETY: mapped by `map`, and not used any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn set<T: Copy>(socket: &OwnedFd, level: i32, name: i32, value: &T) -
 /// Gets an option of SOL_XDP whose value is plain numbers.
 ///
 /// # Safety
-/// `T` must be valid when all its bytes are zero, and whatever numbers it holds.
+/// All-zero bytes and any numbers must be valid for `T`.
 unsafe fn get<T: Copy>(socket: &OwnedFd, level: i32, name: i32) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as libc::socklen_t;
@@ -108,13 +108,13 @@ unsafe fn get<T: Copy>(socket: &OwnedFd, level: i32, name: i32) -> io::Result<T>
     Ok(unsafe { value.assume_init() })
 }
 
-/// Where the parts of the rings stand in what the socket shares.
+/// The offsets of the parts of the rings in the socket's shared memory.
 pub(super) fn ring_offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
     // SAFETY: plain numbers.
     unsafe { get(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS) }
 }
 
-/// What the socket counted since it was made.
+/// The socket's counts since it was opened.
 pub(super) fn statistics(socket: &OwnedFd) -> io::Result<libc::xdp_statistics> {
     // SAFETY: plain numbers.
     unsafe { get(socket, libc::SOL_XDP, libc::XDP_STATISTICS) }
@@ -127,14 +127,14 @@ pub(super) fn is_zero_copy(socket: &OwnedFd) -> io::Result<bool> {
     Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
-/// The error that the kernel noted on the socket, if any: `ENETDOWN` once its interface is gone.
+/// The error that the kernel recorded on the socket, if any: `ENETDOWN` once its interface is gone.
 pub(super) fn error_of(socket: &OwnedFd) -> io::Result<Option<io::Error>> {
     // SAFETY: a plain number.
     let error: i32 = unsafe { get(socket, libc::SOL_SOCKET, libc::SO_ERROR) }?;
     Ok((error != 0).then(|| io::Error::from_raw_os_error(error)))
 }
 
-/// Binds the socket to an RX queue, with `flags`; where they say XDP_SHARED_UMEM, `shared` has the memory.
+/// Binds the socket to an RX queue, with `flags`. If they include XDP_SHARED_UMEM, `shared` has the memory.
 pub(super) fn bind(
     socket: &OwnedFd,
     ifindex: u32,
@@ -155,7 +155,7 @@ pub(super) fn bind(
         .map(drop)
 }
 
-/// Has the kernel send what is in the TX ring.
+/// Makes the kernel send the frames in the TX ring.
 pub(super) fn kick_send(socket: &OwnedFd) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     // SAFETY: an empty message: no memory is read.
@@ -164,7 +164,7 @@ pub(super) fn kick_send(socket: &OwnedFd) -> io::Result<()> {
     checked(sent as i32).map(drop)
 }
 
-/// Has the kernel go on receiving: it looks at the fill ring.
+/// Makes the kernel continue receiving: it checks the fill ring.
 pub(super) fn kick_receive(socket: &OwnedFd) -> io::Result<()> {
     let (fd, none) = (socket.as_raw_fd(), std::ptr::null_mut());
     // SAFETY: an empty buffer: no memory is written.
@@ -174,7 +174,7 @@ pub(super) fn kick_receive(socket: &OwnedFd) -> io::Result<()> {
     checked(got as i32).map(drop)
 }
 
-/// Waits until one of the sockets has something, or `timeout_ms` have passed.
+/// Waits until one of the sockets is ready, or `timeout_ms` have passed.
 pub(super) fn wait<'a>(
     sockets: impl Iterator<Item = &'a OwnedFd>,
     timeout_ms: u32,

@@ -1,4 +1,4 @@
-//! Receiving from a source until its end: at once or paced, with what others can read meanwhile.
+//! Receiving from a source until its end, at once or paced, and publishing the progress.
 
 use super::Receiver;
 use crate::backlogs::Stop;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 impl Receiver {
-    /// Receives from `source` until its end, at `pace`, or until `stop` is set.
+    /// Receives frames from `source` until its end, at `pace`, or until `stop` is set.
     ///
-    /// Where memory runs out it ends and sets `stop`; the report then says so ([`crate::Report::out_of_memory`]).
+    /// If memory runs out, this ends, sets `stop` and reports it ([`crate::Report::out_of_memory`]).
     ///
-    /// When `stop` is set, what has been received is still handed over. Where a backlog stays full for 100 ms, the
-    /// rest of the batch in hand is dropped and counted (`backlog_full`), and frames behind it count as not received.
+    /// When `stop` is set, frames that were received are still handed over. If a backlog stays full for 100 ms, the rest
+    /// of the present batch is dropped and counted (`backlog_full`), and the frames after it count as not received.
     pub fn run(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
-        // For this run only: the thread is the caller's.
+        // Pinned only for this run, since the caller owns the thread.
         let _pin = if self.pin { sys::Pinned::to(self.queue_cpu) } else { None };
         let request = Stop::on(stop);
         self.drains = pace.drains();
@@ -41,7 +41,7 @@ impl Receiver {
                 self.backlogs.let_own_worker_catch_up();
             }
             let received = self.progress.packets.get();
-            // Numbering writes into blocks, so it needs ones of its own.
+            // Numbering writes into blocks, so it needs separate ones.
             let shared = if self.order_tracker.is_none() { source.shared_block() } else { None };
             let fill = if let Some((block, fill)) = shared {
                 self.blocks_sealed += 1;
@@ -63,8 +63,8 @@ impl Receiver {
         }
     }
 
-    /// What the source has read ahead waits in a block of its own until it is due; only then is it
-    /// received. So an interrupted run has received exactly what was due.
+    /// Frames that the source has read ahead wait in a separate block until they are due, and only then are received. So
+    /// an interrupted run has received exactly the frames that were due.
     fn run_paced(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
         let mut ahead = Block::new();
         let mut idle = Idle::default();
@@ -109,7 +109,7 @@ impl Receiver {
         fill
     }
 
-    /// Whether memory runs out; then all RX threads are asked to stop. Looks now and then.
+    /// Whether memory has run out; then all RX threads must stop. Checks only from time to time.
     fn is_short_of_memory(&mut self, stop: &AtomicBool) -> bool {
         let is_time = self.blocks_sealed - self.blocks_at_look >= memory::BLOCKS_BETWEEN_LOOKS;
         if is_time {
@@ -139,7 +139,8 @@ impl Receiver {
     }
 }
 
-/// How far a source is of which `taken` of `ahead` frames were received that it read between `before` and `read`.
+/// The progress of a source that went from `before` to `read` when it read `ahead` frames, of which `taken` were
+/// received.
 fn part_of(
     before: Option<(u64, u64)>,
     read: Option<(u64, u64)>,
@@ -151,18 +152,18 @@ fn part_of(
     Some((before + (read.saturating_sub(before) as f64 * part) as u64, all))
 }
 
-/// What an RX thread does while its source has nothing: the longer, the longer it sleeps.
+/// What an RX thread does while its source has no frames: it sleeps longer the longer this lasts.
 #[derive(Default)]
 struct Idle {
     fills: u32,
 }
 
 impl Idle {
-    /// Fills without a frame after which the thread sleeps between them.
+    /// After this many fills without a frame the thread sleeps between them.
     const SPINS: u32 = 64;
     const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
-    /// After the source was asked and had frames or not.
+    /// Waits, unless the source had frames.
     fn after(&mut self, had_frames: bool) {
         if had_frames {
             self.fills = 0;

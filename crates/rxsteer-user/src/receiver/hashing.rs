@@ -1,4 +1,4 @@
-//! From the frames of a batch to arrivals: flow hashes, times, and rules before the policy.
+//! From the frames of a batch to arrivals: flow hashes, times, and the rules that precede the policy.
 
 use super::Receiver;
 use crate::block::{Block, FrameMeta};
@@ -8,7 +8,7 @@ use rxsteer_packet::{FrameClass, facts};
 use std::sync::atomic::Ordering;
 
 impl Receiver {
-    /// Gives the packets of a batch the times of one clock, that of all RX threads.
+    /// Sets the times of a batch's packets, by one clock for all RX threads.
     fn publish_time(&mut self, count: usize, in_order: bool) {
         let shared = &self.backlogs.group.time_ns;
         let arrivals = &mut self.scratch.arrivals[..count];
@@ -16,10 +16,10 @@ impl Receiver {
         // ORDER: Relaxed, here and below; the time is the whole message.
         let seen = shared.load(Ordering::Relaxed);
         if in_order && first.time_ns >= seen.max(self.packet_clock.now_ns()) {
-            // No thread is ahead of the first, so each has the time it has.
+            // No thread is ahead of the first packet, so each packet keeps its time.
             self.packet_clock.advance(last.time_ns, 0);
         } else if in_order && self.packet_clock.stands_still(first.time_ns, last.time_ns) {
-            // An input that is gone through again, or a list received after a later one.
+            // The input started again, or a list was received after a later one.
             let time_ns = self.packet_clock.advance(last.time_ns, seen);
             for arrival in arrivals {
                 arrival.time_ns = time_ns;
@@ -42,7 +42,7 @@ impl Receiver {
     pub(super) fn hash(&mut self, block: &Block, frames: &[FrameMeta]) {
         let (mut bytes, mut odd) = (0, false);
         let (mut last_time_ns, mut in_order) = (0, true);
-        // By index, over slices known to be equally long: zipped iterators compile to far more
+        // The loop uses indices into slices that are known to have equal lengths: zipped iterators compile to many more
         // instructions here.
         let arrivals = &mut self.scratch.arrivals[..frames.len()];
         let (hasher, options, queues) = (&self.hasher, self.dissect, self.rx_queues);
@@ -72,7 +72,7 @@ impl Receiver {
         }
     }
 
-    /// The rule before the policy that matches each frame. Fills the arrivals, which are hashed already.
+    /// Finds the rule that matches each frame, among those before the policy. The arrivals must be hashed already.
     #[inline(never)]
     pub(super) fn match_rules(&mut self, plan: &Plan, block: &Block, frames: &[FrameMeta]) {
         let Some(matcher) = plan.matcher() else { return };
@@ -88,8 +88,8 @@ impl Receiver {
         }
     }
 
-    /// Counts the frames of a batch that are not plain IP packets or of no known RX queue; reads them again, since few
-    /// batches have any.
+    /// Counts the frames of a batch that are not plain IP packets or belong to no known RX queue. It reads the headers
+    /// again, since few batches have such frames.
     #[cold]
     fn count_odd(&mut self, block: &Block, frames: &[FrameMeta]) {
         let unknown = frames.iter().filter(|frame| frame.rx_queue >= self.rx_queues);

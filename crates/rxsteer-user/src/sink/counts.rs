@@ -1,4 +1,4 @@
-//! What became of the packets that were to be written.
+//! Counts of packets that an output wrote or dropped.
 
 use rxsteer_core::CpuId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Why a packet was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkDrop {
-    /// The pipe or the interface was full, and packets are not to wait.
+    /// The pipe or the interface was full, and packets must not wait.
     NoRoom,
-    /// The output takes frames of another link type.
+    /// The output accepts frames of another link type only.
     LinkType,
-    /// The interface takes no frame of this length.
+    /// The interface does not accept a frame of this length.
     Length,
     /// Writing failed: the disk is full, the reader is gone, the interface is down.
     Failed,
@@ -33,7 +33,7 @@ impl SinkDrop {
         }
     }
 
-    /// What it means, in a few words.
+    /// A short description.
     #[must_use]
     pub const fn help(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl SinkDrop {
     }
 }
 
-/// One CPU's output, as of now.
+/// The present counts of one CPU's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SinkReport {
@@ -57,14 +57,14 @@ pub struct SinkReport {
     pub written: u64,
     /// Their captured bytes.
     pub bytes: u64,
-    /// Packets that were not, in the order of [`SinkDrop::ALL`].
+    /// Packets that were not written, in the order of [`SinkDrop::ALL`].
     pub drops: [u64; SinkDrop::ALL.len()],
-    /// The first thing that went wrong.
+    /// The first error.
     pub error: Option<String>,
 }
 
 impl SinkReport {
-    /// Packets that were not written, for whatever reason.
+    /// All packets that were not written.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.iter().sum()
@@ -81,8 +81,8 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    // ORDER: Relaxed throughout; each is a sum with one writer, and what readers add up may be of slightly different
-    // moments. At the end they read after the worker was joined.
+    // ORDER: Relaxed throughout; each count is a sum with one writer, and a reader may combine counts of slightly
+    // different moments. At the end they are read after the worker was joined.
     pub(super) fn add_written(&self, packets: u64, bytes: u64) {
         add(&self.written, packets);
         add(&self.bytes, bytes);
@@ -116,15 +116,15 @@ fn add(sum: &AtomicU64, count: u64) {
     sum.store(sum.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
 
-/// The counts of all outputs of a run, for whoever reports.
+/// The counts of all outputs of a run, for reports.
 #[derive(Clone, Debug, Default)]
 pub struct SinkCounts {
     pub(super) per_cpu: Vec<(CpuId, String, Arc<Counts>)>,
 }
 
 impl SinkCounts {
-    /// Every output, ascending by CPU. While packets flow these are the figures of this moment; once
-    /// [`Sink::finish`](super::Sink::finish) was called for all, each packet is in them.
+    /// Every output, ascending by CPU. While packets flow these are the present figures. After
+    /// [`Sink::finish`](super::Sink::finish) was called for all outputs, they include each packet.
     #[must_use]
     pub fn report(&self) -> Vec<SinkReport> {
         self.per_cpu.iter().map(|(cpu, name, counts)| counts.report(*cpu, name)).collect()

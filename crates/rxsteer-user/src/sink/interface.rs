@@ -1,4 +1,4 @@
-//! Interfaces as outputs: a tap that is made for the run, or one that exists.
+//! Interfaces as outputs: a tap that is created for the run, or an existing interface.
 
 use super::SinkError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long to wait for an interface that has no room and does not say when it has.
+/// How long to wait for a full interface that does not report when it has room.
 const PAUSE: Duration = Duration::from_micros(200);
 const PAUSE_AT_MOST: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -26,13 +26,13 @@ mod errno {
     pub(super) const EMSGSIZE: i32 = rustix::io::Errno::MSGSIZE.raw_os_error();
 }
 
-/// What came of sending a frame.
+/// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Whole,
-    /// Not now.
+    /// There is no room now.
     NoRoom,
-    /// Never: it is too long or too short.
+    /// The interface never accepts it: it is too long or too short.
     Length,
 }
 
@@ -41,7 +41,7 @@ fn is_tap(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).join("tun_flags").exists()
 }
 
-/// An interface that takes Ethernet frames.
+/// An interface that accepts Ethernet frames.
 #[derive(Debug)]
 pub(super) enum Interface {
     Tap(Tap),
@@ -49,7 +49,7 @@ pub(super) enum Interface {
 }
 
 impl Interface {
-    /// Makes a tap.
+    /// Creates a tap.
     pub(super) fn tap(name: &str) -> Result<Interface, SinkError> {
         Tap::new(name).map(Interface::Tap).map_err(|error| {
             let message = match error.raw_os_error() {
@@ -73,7 +73,7 @@ impl Interface {
         })
     }
 
-    /// Opens an interface that exists.
+    /// Opens an existing interface.
     pub(super) fn packet(name: &str) -> Result<Interface, SinkError> {
         PacketSender::new(name).map(Interface::Packet).map_err(|error| {
             let message = match error.raw_os_error() {
@@ -99,17 +99,17 @@ impl Interface {
             Err(error) => match error.raw_os_error() {
                 Some(errno::EAGAIN | errno::ENOBUFS) => Ok(Sent::NoRoom),
                 Some(errno::EMSGSIZE | errno::EINVAL) => Ok(Sent::Length),
-                // What a tap says that is down.
+                // A tap that is down returns this error.
                 Some(errno::EIO) => Err(rustix::io::Errno::NETDOWN.into()),
                 _ => Err(error),
             },
         }
     }
 
-    /// Waits a little, or until it says that it has room.
+    /// Waits a little, or until the interface has room.
     pub(super) fn wait(&self) {
         let fd = self.as_fd();
-        // A full ring of a driver is not seen by poll, which then returns at once.
+        // poll does not detect a full ring of a driver, and returns at once.
         std::thread::sleep(PAUSE);
         let _ = poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&PAUSE_AT_MOST));
     }

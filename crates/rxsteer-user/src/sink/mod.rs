@@ -1,4 +1,4 @@
-//! Where packets go: outputs for programs that are not handlers, one for each CPU, written by its worker in the order of
+//! Outputs for programs that are not handlers. There is one for each CPU, and the CPU's worker writes it in the order of
 //! its lists.
 //!
 //! ```text
@@ -26,9 +26,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What holds of every output: packets given to it = written + dropped by reason. A flow that moves to another CPU goes on
-//! in that CPU's output, so programs that follow connections want a policy under which flows stay: `rps`, `bound` or
-//! `none`.
+//! For every output, the packets given to it equal those written plus those dropped by reason. A flow that moves to
+//! another CPU continues in that CPU's output. So programs that follow connections need a policy under which flows stay:
+//! `rps`, `bound` or `none`.
 
 mod counts;
 mod interface;
@@ -55,41 +55,41 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Why outputs can't be opened. Each is one line that says what to do.
+/// Why outputs can't be opened. Each message is one line that includes the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The name can't be one.
+    /// The name is not possible.
     #[error("{0}")]
     Spec(#[from] SinkSpecError),
-    /// Several CPUs, and one name for all.
+    /// There are several CPUs, and one name for all.
     #[error(
         "'{0}' names one output, and {1} CPUs have a worker; put %d into the name, which stands for the CPU"
     )]
     OneName(String, usize),
-    /// It can't be made.
+    /// The file can't be created.
     #[error("{}: can't be written: {error}{}", shown(path), advice(error))]
     Create {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         #[source]
         error: io::Error,
     },
-    /// Something else has the name of the pipe.
+    /// The path of the pipe exists and is not a pipe.
     #[error("{}: is no pipe; name another file, or one that does not exist, which is made", shown(.0))]
     NotAPipe(PathBuf),
-    /// It was interrupted before the pipes had readers.
+    /// The run was interrupted before the pipes had readers.
     #[error(
         "interrupted before any program had opened {0} for reading; start the readers while rxsteer waits, or before"
     )]
     NoReader(String),
-    /// An interface can't be made or opened.
+    /// An interface can't be created or opened.
     #[error("{}: {message}", shown(Path::new(name)))]
     Interface {
         /// Its name.
         name: String,
-        /// What is wrong, and what to do.
+        /// The problem, and what to do.
         message: String,
     },
 }
@@ -100,7 +100,7 @@ impl SinkError {
     }
 }
 
-/// What to do about a file that can't be made.
+/// What to do about a file that can't be created.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "; make the folder it is to be in",
@@ -110,7 +110,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// The outputs of a run before its workers have them.
+/// The outputs of a run, until the workers take them.
 #[derive(Debug)]
 pub struct Sinks {
     sinks: Vec<(CpuId, Sink)>,
@@ -118,16 +118,18 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Opens an output for each of `cpus`, which are those of all workers ([`PipelineConfig::workers`]). With
+    /// Opens an output for each of `cpus`. Pass the CPUs of all workers ([`PipelineConfig::workers`]). With
     /// [`OnFull::Wait`] a worker waits for room in a pipe or interface, until `stop` is set.
     ///
-    /// Files that exist are replaced. A named pipe that does not exist is made, and removed in the end. This waits until
-    /// each pipe has a reader, or `stop` is set; `waiting` is called once with the names of those that have none.
+    /// Existing files are replaced. A named pipe that does not exist is created, and removed at the end. `open` waits
+    /// until each pipe has a reader, or `stop` is set. It calls `waiting` once with the names of the pipes that have no
+    /// reader.
     ///
     /// [`PipelineConfig::workers`]: crate::PipelineConfig::workers
     ///
     /// # Errors
-    /// [`SinkError`], when one of them can't be opened; those opened before are closed, and pipes and taps removed.
+    /// [`SinkError`] if an output can't be opened. The outputs that were already opened are closed, and pipes and taps
+    /// removed.
     pub fn open(
         spec: &SinkSpec,
         cpus: &CpuSet,
@@ -151,17 +153,17 @@ impl Sinks {
         Ok(sinks)
     }
 
-    /// The output of a CPU, for its worker.
+    /// Takes the output of a CPU, for its worker.
     ///
     /// # Panics
-    /// When it is taken twice, or `cpu` was not among those that it was opened for.
+    /// If it was taken before, or `cpu` was not passed to [`Sinks::open`].
     pub fn take(&mut self, cpu: CpuId) -> Sink {
         let at = self.sinks.iter().position(|(of, _)| *of == cpu);
         let at = at.unwrap_or_else(|| panic!("there is no output for CPU {cpu}, or it was taken"));
         self.sinks.swap_remove(at).1
     }
 
-    /// The counts of all outputs, for whoever reports.
+    /// The counts of all outputs, for reports.
     #[must_use]
     pub fn counts(&self) -> SinkCounts {
         self.counts.clone()

@@ -1,4 +1,4 @@
-//! Opening all outputs before anything starts, so that what can be refused is refused then.
+//! Opens all outputs before anything starts, so that errors show at that time.
 
 use super::SinkError;
 use super::interface::Interface;
@@ -14,13 +14,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long to wait before looking again whether a pipe has a reader.
+/// How long to wait before checking again whether a pipe has a reader.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What one CPU's packets are written to, and what is to be removed afterwards.
+/// An output of one CPU, and the pipe to remove afterwards.
 pub(super) type Opened = (Out, Option<MadePipe>);
 
-/// Opens these names. Pipes are opened when all of them have a reader; `waiting` is called once with those that have none.
+/// Opens these names. Pipes are opened when all of them have a reader. `waiting` is called once with those that have
+/// none.
 pub(super) fn open(
     spec: &SinkSpec,
     names: &[String],
@@ -47,7 +48,7 @@ pub(super) fn open(
 
 fn open_file(path: &Path, zstd: bool) -> Result<Opened, SinkError> {
     let create = |path: &Path| {
-        // Opening a pipe waits for its reader, and no signal would end that.
+        // Opening a pipe waits for its reader, and a signal would not end the wait.
         if path.metadata().is_ok_and(|about| about.file_type().is_fifo()) {
             return Err(io::Error::other("it is a pipe; use pipe: for it"));
         }
@@ -90,7 +91,7 @@ fn open_pipes(
     Ok(streams.zip(made.drain(..)).collect())
 }
 
-/// Makes a named pipe where there is nothing; refuses anything else that is no pipe.
+/// Creates a named pipe if the path does not exist. Refuses an existing file that is not a pipe.
 fn make_pipe(path: &Path) -> Result<Option<MadePipe>, SinkError> {
     match fs::metadata(path) {
         Ok(found) if found.file_type().is_fifo() => Ok(None),

@@ -1,4 +1,4 @@
-//! Which outputs there are, as people write it: `pcap:DIR/%d.pcap`.
+//! The text form of outputs: `pcap:DIR/%d.pcap`.
 
 use super::SinkError;
 use rxsteer_core::CpuId;
@@ -14,14 +14,14 @@ const LONGEST_INTERFACE: usize = 15;
 pub enum SinkKind {
     /// A pcap file.
     Pcap {
-        /// Whether it is compressed by zstd.
+        /// Whether zstd compresses it.
         zstd: bool,
     },
     /// A named pipe that carries a pcap stream.
     Pipe,
-    /// A tap interface, which exists as long as the run.
+    /// A tap interface that exists during the run.
     Tap,
-    /// An interface that exists, written to by AF_PACKET.
+    /// An existing interface, written through AF_PACKET.
     Veth,
 }
 
@@ -29,7 +29,7 @@ impl SinkKind {
     /// The words before the colon.
     pub const WORDS: [&str; 4] = ["pcap", "pipe", "tap", "veth"];
 
-    /// Whether its names are those of interfaces, not of files.
+    /// Whether its names are interfaces instead of files.
     pub(super) fn is_interface(self) -> bool {
         matches!(self, SinkKind::Tap | SinkKind::Veth)
     }
@@ -51,14 +51,14 @@ pub struct SinkSpec {
     template: String,
 }
 
-/// Why a text names no output.
+/// Why a text does not describe an output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkSpecError {
-    /// The word before the colon.
+    /// The word before the colon is unknown.
     #[error("'{0}' is no kind of output")]
     Kind(String),
-    /// Nothing behind the colon.
+    /// There is no name after the colon.
     #[error("'{0}:' lacks a name, e.g. {0}:{example}", example = example(.0))]
     NoName(String),
     /// A `%` that is not `%d`.
@@ -91,13 +91,13 @@ impl SinkSpec {
         self.kind
     }
 
-    /// The name for `cpu`: a path, or that of an interface.
+    /// The name for `cpu`: a path or an interface.
     #[must_use]
     pub fn name(&self, cpu: CpuId) -> String {
         self.template.replace("%d", &cpu.to_string())
     }
 
-    /// The files that it names for these CPUs; none where it names interfaces.
+    /// The files for these CPUs; none if the outputs are interfaces.
     pub fn files(&self, cpus: impl IntoIterator<Item = CpuId>) -> Vec<PathBuf> {
         if self.kind.is_interface() {
             return Vec::new();
@@ -112,7 +112,7 @@ impl SinkSpec {
             .then_some(folder)
     }
 
-    /// Whether each of these CPUs gets a name of its own, that can be one.
+    /// Checks that each of these CPUs gets a different, valid name.
     pub(super) fn check(&self, cpus: &[CpuId]) -> Result<(), SinkError> {
         if cpus.len() > 1 && !self.template.contains("%d") {
             return Err(SinkError::OneName(self.to_string(), cpus.len()));
@@ -148,7 +148,7 @@ impl FromStr for SinkSpec {
         if matches!(kind, SinkKind::Pcap { .. }) && !is_pcap {
             return Err(SinkSpecError::Ending(template));
         }
-        // The shortest name that a CPU can give it.
+        // The shortest possible name.
         let shortest = template.replace("%d", "0");
         let is_odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
         if kind.is_interface() && (shortest.len() > LONGEST_INTERFACE || shortest.contains(is_odd))

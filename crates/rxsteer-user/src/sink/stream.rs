@@ -1,5 +1,5 @@
-//! Bytes on their way to a file or pipe, which know where each frame ends: so that a frame is counted as written when
-//! its last byte is, and a stream ends with a whole frame.
+//! A buffer of bytes for a file or pipe that records where each frame ends. So a frame counts as written when its last
+//! byte is, and a stream ends with a whole frame.
 
 use super::counts::{Counts, SinkDrop};
 use super::pcap::RECORD_HEADER;
@@ -7,32 +7,32 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 
-/// Bytes that may wait. A single frame may exceed it.
+/// The number of bytes that may wait. A single frame may exceed it.
 const ROOM: usize = 256 * 1024;
 
 /// Where one frame ends.
 #[derive(Clone, Copy, Debug)]
 struct End {
     at: usize,
-    /// Bytes of the frame alone.
+    /// The bytes of the frame without its header.
     frame: u32,
 }
 
-/// What came of writing what waits.
+/// The result of writing the waiting bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
-    /// Nothing waits any more.
+    /// No bytes wait any more.
     All,
-    /// The pipe takes no more for now.
+    /// The pipe is full for now.
     Full,
 }
 
-/// A file that is written, and what waits for it.
+/// A file that is being written, and the bytes that wait for it.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) file: File,
     bytes: Vec<u8>,
-    /// How many of them were written.
+    /// How many of these bytes were written.
     sent: usize,
     ends: VecDeque<End>,
     /// Bytes written before the first of `bytes`.
@@ -49,17 +49,17 @@ impl Stream {
         self.bytes.len() - self.sent
     }
 
-    /// Whether so many more may wait.
+    /// Whether this many more bytes may wait.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.waiting() == 0 || self.waiting() + bytes <= ROOM
     }
 
-    /// Appends what belongs to no frame.
+    /// Appends bytes that belong to no frame.
     pub(super) fn push_header(&mut self, header: &[u8]) {
         self.bytes.extend_from_slice(header);
     }
 
-    /// Appends a frame behind its header.
+    /// Appends a header and its frame.
     #[inline]
     pub(super) fn push(&mut self, header: &[u8], frame: &[u8]) {
         self.bytes.extend_from_slice(header);
@@ -67,7 +67,7 @@ impl Stream {
         self.ends.push_back(End { at: self.bytes.len(), frame: frame.len() as u32 });
     }
 
-    /// Writes as much as the file takes now, and counts the frames that are through.
+    /// Writes as many bytes as the file accepts now, and counts the frames that are completely written.
     pub(super) fn flush(&mut self, counts: &Counts) -> io::Result<Flushed> {
         let result = self.write_waiting();
         let last = self.count_sent(counts);
@@ -75,7 +75,7 @@ impl Stream {
         result
     }
 
-    /// Counts the frames that are through; where the last of them ends.
+    /// Counts the frames that are completely written. Returns where the last of them ends.
     fn count_sent(&mut self, counts: &Counts) -> Option<usize> {
         let mut last = None;
         let (mut packets, mut bytes) = (0, 0);
@@ -87,7 +87,7 @@ impl Stream {
         last
     }
 
-    /// As a flush of which the file takes so many bytes.
+    /// Acts like a flush in which the file accepts this many bytes.
     #[cfg(test)]
     pub(super) fn send_only(&mut self, bytes: usize) {
         self.sent += self.file.write(&self.bytes[self.sent..self.sent + bytes]).expect("a file");
@@ -106,14 +106,14 @@ impl Stream {
         Ok(Flushed::All)
     }
 
-    /// Gives back the room of whole frames that were written, the last of which ends at `last`. What is left is moved
-    /// once for each [`ROOM`] bytes at most.
+    /// Frees the memory of frames that were written completely, the last of which ends at `last`. The remaining bytes are
+    /// moved at most once for each [`ROOM`] bytes.
     fn forget_sent(&mut self, last: Option<usize>) {
         if self.waiting() == 0 {
             self.before += self.bytes.len() as u64;
             self.sent = 0;
             self.bytes.clear();
-            // One giant frame must not leave its memory behind.
+            // One giant frame must not keep its memory allocated.
             self.bytes.shrink_to(ROOM);
             return;
         }
@@ -126,7 +126,7 @@ impl Stream {
         }
     }
 
-    /// Counts what waits as lost, and cuts a file behind its last whole frame.
+    /// Counts the waiting frames as lost, and truncates a file after its last whole frame.
     #[cold]
     pub(super) fn give_up(&mut self, counts: &Counts, reason: SinkDrop) {
         self.count_sent(counts);
@@ -136,7 +136,7 @@ impl Stream {
             let is_cut =
                 begins < self.sent && self.file.metadata().is_ok_and(|file| file.is_file());
             if is_cut {
-                // A file that can't be shortened has a last record that ends early, which its readers say.
+                // If the file can't be shortened, its last record is incomplete, and its readers report that.
                 let _ = self.file.set_len(self.before + begins as u64);
             }
         }

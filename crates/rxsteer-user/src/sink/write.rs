@@ -20,16 +20,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes that are collected for a file before they are written.
 const FILE_BATCH: usize = 64 * 1024;
 
-/// Bytes after which what was compressed is written, so that it counts.
+/// Bytes after which the compressor's output is written, so that its packets count as written.
 const ZSTD_BATCH: usize = 1024 * 1024;
 
-/// How often a full output is looked at while a worker waits for it, beside when it has room again.
+/// How often a worker that waits for a full output checks it, in addition to when it has room again.
 const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Steps that a worker still waits in all once the run is to end.
+/// How many steps in total a worker still waits after the run's stop flag is set.
 const STEPS_AT_END: u32 = 10;
 
-/// What packets are written to.
+/// The destination of packets.
 #[derive(Debug)]
 pub(super) enum Out {
     File(Stream),
@@ -40,13 +40,13 @@ pub(super) enum Out {
     Closed,
 }
 
-/// A compressed file, and what is not yet sure to be in it.
+/// A compressed file, and the counts of packets that may not yet be in it.
 pub(super) struct Zstd {
     /// `None` once it is finished.
     encoder: Option<zstd::stream::write::Encoder<'static, File>>,
     packets: u64,
     bytes: u64,
-    /// Bytes given to the encoder since it wrote all it had.
+    /// Bytes given to the encoder since it last wrote its whole output.
     raw: usize,
 }
 
@@ -77,7 +77,7 @@ impl Zstd {
         self.encoder.as_mut().map_or(Ok(()), |encoder| encoder.write_all(bytes))
     }
 
-    /// Writes what was compressed, and counts it.
+    /// Writes and counts the compressed data, as far as `extent` says.
     fn flush(&mut self, extent: Extent, counts: &Counts) -> io::Result<()> {
         match extent {
             Extent::Batch if self.raw < ZSTD_BATCH => return Ok(()),
@@ -96,7 +96,7 @@ impl Zstd {
     }
 }
 
-/// A named pipe that was made here, removed when this is dropped.
+/// A named pipe that was created here. It is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct MadePipe(pub(super) PathBuf);
 
@@ -107,9 +107,9 @@ impl Drop for MadePipe {
     }
 }
 
-/// One CPU's output: a [`Handler`] that writes the packets of its lists, in their order.
+/// One CPU's output: a [`Handler`] that writes the packets of its lists in order.
 ///
-/// Dropping it writes what still waits, as [`Sink::finish`] does.
+/// Dropping it writes the waiting packets, as [`Sink::finish`] does.
 #[derive(Debug)]
 pub struct Sink {
     pub(super) name: String,
@@ -117,11 +117,11 @@ pub struct Sink {
     pub(super) counts: Arc<Counts>,
     pub(super) on_full: OnFull,
     pub(super) stop: Arc<AtomicBool>,
-    /// What frames it takes; a stream takes what its first one is.
+    /// The link type that it accepts. A stream accepts that of its first frame.
     pub(super) link: Option<LinkType>,
-    /// Removed in the end.
+    /// Removed at the end.
     pub(super) made: Option<MadePipe>,
-    /// Steps waited since the run was to end.
+    /// Steps waited since the run's stop flag was set.
     pub(super) waited_at_end: u32,
 }
 
@@ -143,8 +143,8 @@ impl Drop for Sink {
 }
 
 impl Sink {
-    /// Writes the packets of a list, oldest first; or counts why one is not written. Waits for room where packets are to
-    /// wait, until the run's stop flag is set and another second has gone by.
+    /// Writes the packets of a list, oldest first, or counts why one is not written. If packets may wait, it waits for
+    /// room, until the run's stop flag has been set for a second.
     pub fn write(&mut self, list: &PacketList<'_>) {
         for packet in list.iter() {
             let meta = packet.meta();
@@ -155,8 +155,9 @@ impl Sink {
         self.end_list();
     }
 
-    /// Writes the packets that wait, as far as the output has room for them now. Files are otherwise written in blocks, so
-    /// this is for programs that read a file while it grows; a pipe that was full has no other occasion until the next list.
+    /// Writes the waiting packets, as far as the output has room. Files are otherwise written in blocks, so programs that read a
+    /// file while it grows would not see the packets of a quiet CPU. What a full pipe did not accept would wait for the next
+    /// list.
     pub fn flush(&mut self) {
         let flushed = match &mut self.out {
             Out::Zstd(zstd) if zstd.packets > 0 => zstd.flush(Extent::All, &self.counts),
@@ -170,16 +171,17 @@ impl Sink {
         }
     }
 
-    /// Writes what still waits, and closes the output: whoever reads a pipe finds its end. Nothing is written after it.
+    /// Writes the waiting packets and closes the output: the reader of a pipe then finds its end. Nothing is written
+    /// after this.
     pub fn finish(&mut self) {
         if self.link.is_none() {
-            // A reader finds an empty stream.
+            // The reader finds an empty stream.
             self.begin(LinkType::Ethernet);
         }
         while let Out::Pipe(stream) = &self.out
             && stream.waiting() > 0
         {
-            // Its reader has had no time yet, or takes its time.
+            // The reader is slow, or had no time yet.
             if !self.flush_stream() && !self.wait() {
                 break;
             }
@@ -200,7 +202,7 @@ impl Sink {
         drop(self.made.take());
     }
 
-    /// Whether it takes frames of this link type; else one more was not written.
+    /// Whether it accepts frames of this link type. If not, counts one more packet as not written.
     #[inline]
     fn takes(&mut self, link: LinkType) -> bool {
         if self.link == Some(link) {
@@ -220,7 +222,7 @@ impl Sink {
         false
     }
 
-    /// Begins a stream of such frames.
+    /// Begins a stream of frames of this link type.
     #[cold]
     fn begin(&mut self, link: LinkType) {
         self.link = Some(link);
@@ -262,7 +264,7 @@ impl Sink {
         }
     }
 
-    /// Writes a frame to a stream that has no room for it now.
+    /// Writes a frame to a stream that has no room for it at present.
     #[cold]
     fn write_when_room(&mut self, meta: &FrameMeta, frame: &[u8]) {
         loop {
@@ -300,7 +302,7 @@ impl Sink {
                     return self.counts.add_dropped(SinkDrop::Length, 1);
                 }
                 Err(error) => {
-                    // It may come up again, so it stays open.
+                    // The interface may come up again, so it stays open.
                     self.counts.fail(|| failure(&self.name, &error));
                     return self.counts.add_dropped(SinkDrop::Failed, 1);
                 }
@@ -308,14 +310,14 @@ impl Sink {
         }
     }
 
-    /// What is done once for each list.
+    /// The work at the end of each list.
     fn end_list(&mut self) {
         match &self.out {
             Out::File(stream) if stream.waiting() >= FILE_BATCH => {
                 self.flush_stream();
             }
-            // Readers of a pipe have each packet at once. A worker that does not wait leaves what the pipe does not take
-            // for the next list, or the end.
+            // A pipe's reader gets each packet at once. A worker that does not wait leaves the bytes that the pipe does
+            // not accept to the next list, or to the end.
             Out::Pipe(_) => {
                 while !self.flush_stream() && self.on_full == OnFull::Wait && self.wait() {}
             }
@@ -323,7 +325,7 @@ impl Sink {
         }
     }
 
-    /// Writes what the stream takes; whether that was all.
+    /// Writes the bytes that the stream accepts. Returns whether none are left.
     fn flush_stream(&mut self) -> bool {
         let (Out::File(stream) | Out::Pipe(stream)) = &mut self.out else { return true };
         match stream.flush(&self.counts) {
@@ -335,8 +337,8 @@ impl Sink {
         }
     }
 
-    /// Waits until the output may have room. `false` where the run is to end and the worker has waited long enough:
-    /// from then on nothing waits.
+    /// Waits until the output may have room. Returns `false` if the run must end and the worker has waited long enough:
+    /// from then on it no longer waits.
     fn wait(&mut self) -> bool {
         // ORDER: Relaxed; a request without data.
         if self.stop.load(Ordering::Relaxed) {
@@ -349,7 +351,7 @@ impl Sink {
         match &self.out {
             Out::File(stream) | Out::Pipe(stream) => {
                 let mut room = [PollFd::new(&stream.file, PollFlags::OUT)];
-                // What went wrong shows when it is written next.
+                // An error shows at the next write.
                 let _ = poll(&mut room, Some(&STEP));
             }
             Out::Interface(interface) => interface.wait(),
@@ -358,7 +360,7 @@ impl Sink {
         true
     }
 
-    /// Closes an output that can't be written any more.
+    /// Closes an output that can no longer be written.
     #[cold]
     fn fail(&mut self, error: &io::Error) {
         self.counts.fail(|| failure(&self.name, error));
@@ -372,7 +374,7 @@ impl Sink {
     }
 }
 
-/// What happened to an output, and what to do.
+/// Describes the error of an output, and the remedy.
 fn failure(name: &str, error: &io::Error) -> String {
     let name = printable(name);
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Frames that are in memory already: read once, received as often as wanted, without a copy.
+//! Frames that are already in memory: read once, and received as often as needed without a copy.
 
 use super::{Fill, Source};
 use crate::block::Block;
@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct MemorySource {
     blocks: Arc<[Arc<Block>]>,
     next_block: usize,
-    /// Where [`Source::fill`] goes on within the next block.
+    /// The index of the next frame for [`Source::fill`], in the next block.
     next_frame: usize,
     rounds_left: u64,
     frames_done: u64,
@@ -23,8 +23,8 @@ pub struct MemorySource {
 }
 
 impl MemorySource {
-    /// Everything `source` has, to be received `rounds` times. Takes at most `most_blocks` blocks
-    /// of [`crate::block::BLOCK_BYTES`] each.
+    /// Reads all frames of `source`, to be received `rounds` times. It uses at most `most_blocks` blocks of
+    /// [`crate::block::BLOCK_BYTES`] each.
     pub fn load(source: &mut dyn Source, most_blocks: usize, rounds: u64) -> MemorySource {
         let mut blocks = Vec::new();
         let mut fill = Fill::More;
@@ -38,8 +38,8 @@ impl MemorySource {
         MemorySource::new(blocks.into(), rounds)
     }
 
-    /// Everything `source` has, to be received once; `None` where it takes more than `most_blocks` blocks or more memory
-    /// than there is, or when `stop` is set before it is read. What was read is lost then.
+    /// Reads all frames of `source`, to be received once. Returns `None` if they need more than `most_blocks` blocks or
+    /// more memory than is available, or if `stop` is set before they are read. The frames read so far are lost then.
     pub fn load_all(
         source: &mut dyn Source,
         most_blocks: usize,
@@ -60,7 +60,7 @@ impl MemorySource {
                 let frames = block.len();
                 fill = source.fill(&mut block);
                 if block.len() == frames && fill == Fill::More {
-                    // A quiet pipe.
+                    // The pipe has no data.
                     if stop.load(Ordering::Relaxed) {
                         return None;
                     }
@@ -120,7 +120,7 @@ impl Source for MemorySource {
     }
 
     fn shared_block(&mut self) -> Option<(Arc<Block>, Fill)> {
-        // Empty or finished sources answer with an empty block, so that they end either way.
+        // An empty or finished source returns an empty block, so that it ends in both cases.
         let Some(block) = self.blocks.get(self.next_block).filter(|_| self.rounds_left != 0) else {
             return Some((Arc::new(Block::default()), Fill::End));
         };

@@ -1,4 +1,4 @@
-//! Where frames come from.
+//! Sources of frames.
 
 pub mod capture;
 pub mod memory;
@@ -16,34 +16,35 @@ use std::sync::atomic::AtomicBool;
 
 /// A source of frames for one RX thread.
 pub trait Source: Send {
-    /// Appends the next frames to `block`, until it is full or no frame is ready. [`Fill::End`]
-    /// says that no frame will follow those appended.
+    /// Appends the next frames to `block`, until it is full or no frame is ready. [`Fill::End`] means that no further
+    /// frame follows.
     ///
-    /// It may wait for frames, but at most some 20 ms: only between two calls does the RX thread take changes of settings
-    /// and see that the run is to stop. [`Fill::More`] without a frame is asked again at once at first, and later after pauses of
+    /// This may wait for frames, but not longer than about 20 ms: only between two calls does the RX thread adopt changes
+    /// of settings and check whether the run must stop. After [`Fill::More`] without a frame, the RX thread calls again
+    /// at once at first, and later after pauses of up to 1 ms.
     /// up to 1 ms.
     fn fill(&mut self, block: &mut Block) -> Fill;
 
-    /// The next frames as a block that is already in memory, for sources that keep theirs there.
-    /// Such a source answers either this or [`Source::fill`], each frame once.
+    /// Returns the next frames as a block that is already in memory, for sources that keep their frames there. Such a
+    /// source returns each frame once, either here or from [`Source::fill`].
     fn shared_block(&mut self) -> Option<(Arc<Block>, Fill)> {
         None
     }
 
-    /// What was wrong with the input so far, once each: damage is reported here, after the frames
-    /// that precede it have been delivered.
+    /// Returns the problems found in the input so far, each once. Damage is reported after the frames before it have been
+    /// delivered.
     fn take_issues(&mut self) -> Vec<SourceIssue> {
         Vec::new()
     }
 
-    /// The time of the first frame of the whole input, once it is known: that of all RX threads
-    /// that share it, so that they keep one pace.
+    /// The time of the first frame of the whole input, once it is known. It is the same for all RX threads that share the
+    /// input, so that they keep one pace.
     fn start_time_ns(&self) -> Option<u64> {
         None
     }
 
-    /// A flag that ends a wait for input (a quiet pipe) when it is set, as though the input ended;
-    /// for sources that can wait.
+    /// A flag that ends a wait for input (a quiet pipe) when it is set, as if the input had ended; for sources that can
+    /// wait.
     fn stop_waiting(&self) -> Option<Arc<AtomicBool>> {
         None
     }
@@ -53,20 +54,20 @@ pub trait Source: Send {
         0
     }
 
-    /// Frames that the kernel dropped before they were received, since there was no room for them; for live sources,
-    /// counted since the source was opened. The report of a run has those since its start.
+    /// Frames that the kernel dropped before they were received, because there was no room; for live sources. The count
+    /// begins when the source is opened. The report of a run has those since its start.
     fn kernel_drops(&self) -> u64 {
         0
     }
 
-    /// Whether what is not received in time is dropped before it costs anything here: then the RX thread lets its CPU's
-    /// worker catch up rather than receive packets that it would have to drop.
+    /// Whether frames that are not received in time are dropped at no cost to this process. Then the RX thread lets the
+    /// worker on its CPU catch up instead of receiving packets that it would have to drop.
     fn drops_early(&self) -> bool {
         false
     }
 
-    /// How far it is: units done and units in all (bytes of a file, frames of a synthetic load).
-    /// `None` when there is no end to measure by.
+    /// The progress: units done and units in total (bytes of a file, frames of a synthetic load). `None` if the total is
+    /// unknown.
     fn progress(&self) -> Option<(u64, u64)> {
         None
     }
@@ -115,11 +116,11 @@ impl<S: Source + ?Sized> Source for Box<S> {
 pub enum Fill {
     /// More frames may follow.
     More,
-    /// That was the end.
+    /// No frame follows.
     End,
 }
 
-/// What kind of thing is wrong with an input.
+/// The kind of a problem with an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IssueKind {
@@ -127,30 +128,30 @@ pub enum IssueKind {
     CutShort,
     /// Nothing after this place can be read.
     Damaged,
-    /// A part of it is of a kind that is not read; everything else is.
+    /// A part of it is not supported. The rest is read.
     Unsupported,
-    /// Times that can't be counted.
+    /// Times that are not valid.
     Time,
-    /// It could be opened before the run, and can't be any more.
+    /// It could be opened before the run, but is no longer available.
     Gone,
 }
 
-/// Something wrong with the input that did not stop what came before it.
+/// A problem with the input that did not affect the frames before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceIssue {
-    /// The file it is in.
+    /// The file that has the problem.
     pub file: PathBuf,
-    /// What kind of thing it is.
+    /// The kind of the problem.
     pub kind: IssueKind,
-    /// Byte offset of the damaged record in the file as decompressed, where it has a place.
+    /// The byte offset of the damaged record in the decompressed file, if it is known.
     pub offset: Option<u64>,
-    /// What is wrong, and what was done about it.
+    /// The problem, and how it was handled.
     pub message: String,
 }
 
 impl SourceIssue {
-    /// An issue with the whole of `file`; `message` says what is wrong and what was done about it.
+    /// Creates an issue with the whole of `file`; `message` describes the problem and how it was handled.
     pub fn new(
         file: impl Into<PathBuf>,
         kind: IssueKind,

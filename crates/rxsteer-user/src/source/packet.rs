@@ -1,5 +1,5 @@
-//! Frames of a live interface, through a packet socket (AF_PACKET, TPACKET_V3), not copied: a block of the socket's ring
-//! is what workers read, and it goes back to the kernel when the last of them is done with it.
+//! Frames of a live interface, through a packet socket (AF_PACKET, TPACKET_V3), without a copy. Workers read the blocks
+//! of the socket's ring, and a block returns to the kernel when the last worker has finished with it.
 //!
 //! ```text
 //!  NIC ─► kernel ─► ring of blocks ─► Block of up to 512 frames, in place ─► workers
@@ -7,14 +7,15 @@
 //!                        └──────────── last packet of the block completed ─────┘
 //! ```
 //!
-//! The kernel fills the blocks strictly in order. While it finds the next one held it drops, and counts that:
-//! [`Source::kernel_drops`]. So no block is to be held for long:
+//! The kernel fills the blocks strictly in order. While the next block is held it drops frames, and counts them:
+//! [`Source::kernel_drops`]. So no block may be held for long:
 //!
-//! - a block that is nearly empty (its time was up) is copied, and goes back at once: else a slow worker would hold many
-//!   blocks for few packets;
-//! - where a block is held for longer than [`STUCK_FOR`] while the ring is full, as by a handler that hangs, a fresh
-//!   ring takes over. Until the old one's last block comes back all is copied, so there are never more than two.
-//! - handlers that keep packets long take [`PacketOptions::copy`].
+//! - A block that is nearly empty (its timeout expired) is copied and returned at once. Otherwise a slow worker would
+//!   hold many blocks for few packets.
+//! - If a block is held for longer than [`STUCK_FOR`] while the ring is full, for example by a handler that hangs, a new
+//!   ring replaces the old one. Until the last block of the old ring returns, all frames are copied, so there are never
+//!   more than two rings.
+//! - For handlers that keep packets for long, use [`PacketOptions::copy`].
 
 use super::{Fill, IssueKind, Source, SourceIssue};
 use crate::block::{BLOCK_FRAMES, Block, FrameFlags, FrameInfo, MAX_CAPTURED};
@@ -30,49 +31,49 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for frames at a time, so that a stop is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
-/// How long the ring is looked at once the end was asked for.
+/// How long the ring is still read after the end was requested.
 const LAST_BLOCK: Duration = Duration::from_millis(40);
-/// What is slept where waiting is of no use: the block before the next one is held, so that poll(2) returns at once.
+/// How long to sleep where waiting does not work: the block before the next one is held, so poll(2) returns at once.
 const PAUSE: Duration = Duration::from_micros(200);
-/// A block that is filled to less than one part in so many is copied.
+/// A block filled to less than one part in this many is copied.
 const SPARSE: u32 = 16;
-/// After how long a fresh ring takes over from one whose next block is held.
+/// How long the next block must be held before a new ring replaces the old one.
 pub const STUCK_FOR: Duration = Duration::from_millis(200);
-/// How often the kernel is asked for its counts.
+/// How often the kernel's counts are read.
 const COUNTS_EVERY: Duration = Duration::from_millis(100);
 
-/// How a live interface is received from.
+/// Options for receiving from a live interface.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PacketOptions {
-    /// The RX queue that its frames count for.
+    /// The RX queue assigned to its frames.
     pub rx_queue: u16,
-    /// Bytes of the ring: 32 MiB by default. It holds what arrives while workers are busy.
+    /// The size of the ring in bytes: 32 MiB by default. It stores frames that arrive while workers are busy.
     pub ring_bytes: u64,
-    /// Copy each frame out of the ring: for handlers that keep packets long.
+    /// Copy each frame out of the ring: for handlers that keep packets for long.
     pub copy: bool,
-    /// Have the interface receive frames for other addresses; ends with the source.
+    /// Enable promiscuous mode, until the source ends.
     pub promiscuous: bool,
-    /// Receive what this host sends, too.
+    /// Also receive the frames that this host sends.
     pub outgoing: bool,
-    /// Its share of the interface's RX queues, `(own, of)`: those whose number leaves the rest `own` when divided by `of`. Where
-    /// several sources share an interface, each has another `own`. By default, `(0, 1)`, one source has all queues. `own`
-    /// has to be below `of`. Of a driver that does not record the RX queue of a packet, the source with `own` 0 gets all
-    /// packets.
+    /// Its share of the interface's RX queues, `(own, of)`: the queues whose number modulo `of` is `own`. If several
+    /// sources share an interface, each needs a different `own`, below `of`. By default, `(0, 1)`, one source has all
+    /// queues. If a driver does not record the RX queue of a packet, the source with `own` 0 gets all packets.
     pub share: (u32, u32),
-    /// Whether frames are to be sent on by a [`Forwarder`](crate::forward::Forwarder): the kernel then says of each what a
-    /// device has to do first, and merged segments and unfinished checksums go out as they should.
+    /// Whether a [`Forwarder`](crate::forward::Forwarder) sends the frames on. The kernel then describes for each frame
+    /// the work left to a device, so that merged segments and unfinished checksums are sent correctly.
     pub forwards: bool,
-    /// Steer by the kernel's hash instead of one that is computed here: the NIC's where it gives one. Such a hash often
-    /// differs between the two directions of a connection.
+    /// Steer by the kernel's hash, or the NIC's if there is one, instead of a hash that is computed here. Such a hash
+    /// often differs between the two directions of a connection.
     pub nic_hash: bool,
-    /// Take the NIC's times where it gives any; that has to be switched on there (`hwstamp_ctl`).
+    /// Use the NIC's timestamps where available. They must be enabled on the NIC (`hwstamp_ctl`).
     pub hardware_time: bool,
-    /// Classic BPF: only frames for which it returns more than 0.
+    /// A classic BPF program: only frames for which it returns more than 0 are received.
     pub filter: Vec<FilterInstruction>,
-    /// How many frames may still be received, by all sources that share it.
+    /// How many more frames may be received, by all sources that share this counter.
     pub limit: Option<Arc<AtomicU64>>,
-    /// A flag that ends it when it is set; sources can share it. What the kernel has by then is still received.
+    /// A flag that ends the source when it is set. Sources can share it. Frames that the kernel already has are still
+    /// received.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -110,19 +111,19 @@ impl PacketOptions {
     }
 }
 
-/// Why an interface can't be received from.
+/// Why a live interface can't be received from.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveError {
     /// The socket could not be opened.
     #[error(transparent)]
     Packet(#[from] PacketError),
-    /// [`PacketOptions::share`] is no share; holds it.
+    /// [`PacketOptions::share`] is not a valid share; holds it.
     #[error(
         "a share ({0}, {1}) of the RX queues is none: the first number has to be below the second"
     )]
     Share(u32, u32),
-    /// Its frames begin with a header that is not understood; holds its name and its `ARPHRD_` number.
+    /// Its frames begin with an unsupported header; holds its name and its `ARPHRD_` number.
     #[error(
         "the frames of interface '{0}' have link type {1} (linux/if_arp.h), which is not understood; Ethernet, \
          loopback and raw IP are"
@@ -138,17 +139,17 @@ pub struct PacketSource {
     link: LinkType,
     options: PacketOptions,
     socket: PacketSocket,
-    /// The ring's block that is being handed out.
+    /// The block of the ring whose frames are being handed over.
     current: Option<RingBlock>,
     /// Since when the kernel waits for a block that is held.
     stuck_since: Option<Instant>,
-    /// The ring that a fresh one took over from, as long as a block of it is held.
+    /// The replaced ring, while a block of it is held.
     old_ring: Option<RingInUse>,
-    /// Whether the interface went down since the last frame: it may be removed then.
+    /// Whether the interface went down since the last frame. It may have been removed then.
     was_down: bool,
     kernel_drops: u64,
     counted_at: Instant,
-    /// When the end was asked for.
+    /// When the end was requested.
     ending_since: Option<Instant>,
     issues: Vec<SourceIssue>,
 }
@@ -157,7 +158,7 @@ impl PacketSource {
     /// Receives from an interface with default options.
     ///
     /// # Errors
-    /// [`LiveError`], where it can't be received from: CAP_NET_RAW is needed.
+    /// [`LiveError`] if the interface can't be received from. This requires CAP_NET_RAW.
     pub fn open(interface: &str) -> Result<PacketSource, LiveError> {
         PacketSource::with(interface, PacketOptions::default())
     }
@@ -165,7 +166,7 @@ impl PacketSource {
     /// Receives from an interface.
     ///
     /// # Errors
-    /// [`LiveError`], where it can't be received from: CAP_NET_RAW is needed.
+    /// [`LiveError`] if the interface can't be received from. This requires CAP_NET_RAW.
     pub fn with(interface: &str, options: PacketOptions) -> Result<PacketSource, LiveError> {
         let (own, of) = options.share;
         if own >= of {
@@ -194,24 +195,24 @@ impl PacketSource {
         })
     }
 
-    /// What its frames begin with.
+    /// The link type of its frames.
     #[must_use]
     pub fn link(&self) -> LinkType {
         self.link
     }
 
-    /// Whether the ring block's frames are to be copied.
+    /// Whether the frames of a ring block must be copied.
     fn copies(&self, current: &RingBlock) -> bool {
         let sparse = current.used() < current.size() / SPARSE;
         self.options.copy || sparse || self.has_old_ring()
     }
 
-    /// Whether a ring that a fresh one took over from is still in use: who holds it would soon hold the fresh one, too.
+    /// Whether the replaced ring is still in use. A worker that holds it would soon hold the new one, too.
     fn has_old_ring(&self) -> bool {
         self.old_ring.as_ref().is_some_and(RingInUse::is_in_use)
     }
 
-    /// Appends frames of the ring block in hand to `block`: copied, or in place where `block` is empty.
+    /// Appends frames of the current ring block to `block`: as copies, or in place if `block` is empty.
     fn hand_out(&mut self, block: &mut Block, copy: bool) {
         let Some(current) = &mut self.current else { return };
         let lent = current.lent();
@@ -227,7 +228,7 @@ impl PacketSource {
             let len = frame.len.min(MAX_CAPTURED as u32);
             let taken = if copy && frame.has_send_header {
                 let start = frame.offset as usize - SEND_HEADER;
-                // The longest frame leaves room for its header.
+                // The frame is shortened if necessary, so that its header fits.
                 let len = (len as usize).min(MAX_CAPTURED - SEND_HEADER);
                 block.push_with_header(lent.slice(start, SEND_HEADER + len), info)
             } else if copy {
@@ -244,7 +245,7 @@ impl PacketSource {
             self.current = None;
         }
         if block.is_empty() {
-            // Nothing may be received any more: nothing is lent to an open block.
+            // The limit is reached: an open block must not keep lent memory.
             block.clear();
         }
     }
@@ -255,17 +256,17 @@ impl PacketSource {
         self.options.limit.as_ref().is_some_and(|limit| limit.load(Ordering::Relaxed) == 0)
     }
 
-    /// Whether the end was asked for and what the kernel had then has come.
+    /// Whether the end was requested and the frames that the kernel had at that time have arrived.
     fn is_ended(&mut self) -> bool {
         // ORDER: Relaxed; a request without data.
         if !self.options.stop.load(Ordering::Relaxed) {
             return false;
         }
         if self.ending_since.is_none() {
-            // Should this fail, frames that come now are received, too.
+            // If this fails, frames that arrive now are received, too.
             let _ = self.socket.pause();
         }
-        // The open block is handed over by its timeout of 1 ms, which the kernel rounds up.
+        // The kernel hands over its open block after the timeout of 1 ms, which it rounds up.
         self.ending_since.get_or_insert_with(Instant::now).elapsed() > LAST_BLOCK
     }
 
@@ -279,7 +280,7 @@ impl PacketSource {
         next
     }
 
-    /// Waits for frames; says whether any can come still.
+    /// Waits for frames. Returns whether more can arrive.
     fn wait(&mut self) -> bool {
         if self.socket.is_stuck() {
             let since = *self.stuck_since.get_or_insert_with(Instant::now);
@@ -298,7 +299,7 @@ impl PacketSource {
                 self.issues.push(SourceIssue::new(&self.name, IssueKind::Gone, message));
                 false
             }
-            // It comes up again, or there is a block, or poll(2) does not wait for a block that is held.
+            // The interface may come up again, a block may be ready, or poll(2) does not wait because a block is held.
             Ok(Waited::Down) => {
                 self.was_down = true;
                 std::thread::sleep(LONGEST_WAIT);
@@ -316,20 +317,20 @@ impl PacketSource {
         }
     }
 
-    /// Has a fresh ring receive instead of one that a worker keeps from going on.
+    /// Replaces a ring in which a worker blocks the next block by a new one.
     fn take_over(&mut self) {
         self.stuck_since = None;
         if self.has_old_ring() || self.ending_since.is_some() {
             return;
         }
-        // Where there is no memory the worker may come back.
+        // If there is no memory, the worker may still return the block.
         if let Ok(Some((old, counts))) = self.socket.replace_ring(&self.options.ring()) {
             self.old_ring = Some(old);
             self.kernel_drops += counts.drops;
         }
     }
 
-    /// Asks the kernel for its counts, now or if it is time.
+    /// Reads the kernel's counts, if it is time or `now` is set.
     fn count(&mut self, now: bool) {
         if now || self.counted_at.elapsed() >= COUNTS_EVERY {
             self.counted_at = Instant::now();
@@ -385,7 +386,7 @@ impl Source for PacketSource {
     }
 }
 
-/// Takes one frame from the limit, where there is one; says whether it may be received.
+/// Takes one frame from the limit, if there is one. Returns whether the frame may be received.
 pub(super) fn may_receive(limit: Option<&AtomicU64>) -> bool {
     let one_less = |left: u64| left.checked_sub(1);
     // ORDER: Relaxed; the count is the whole message.
@@ -409,18 +410,18 @@ fn info(frame: &RingFrame, link: LinkType, options: &PacketOptions) -> FrameInfo
     if options.nic_hash { info.with_nic_hash(frame.hash) } else { info }
 }
 
-/// The filter of one of several sockets on an interface: first whether the RX queue is one of its own, then `filter`.
+/// The filter of one of several sockets on an interface: it accepts packets of its own RX queues that pass `filter`.
 ///
-/// A driver notes the RX queue as its number + 1; 0 is "not said", and comes to one of the sockets, too. A socket group of
-/// the kernel (PACKET_FANOUT_QM) would do the same with fewer comparisons, but changes all sockets' shares while one of them
-/// goes on with a fresh ring.
+/// A driver records the RX queue as its number + 1. The value 0 means "not recorded"; one of the sockets receives these
+/// packets. A socket group of the kernel (PACKET_FANOUT_QM) would need fewer comparisons, but it changes the shares of
+/// all sockets while one of them gets a new ring.
 fn share_filter((own, of): (u32, u32), filter: &[FilterInstruction]) -> Vec<FilterInstruction> {
-    /// Of classic BPF: load a word, A %= k, skip `jump_true` instructions if A == k, return k.
+    /// Classic BPF: load a word, A %= k, skip `jump_true` instructions if A == k, return k.
     const LOAD: u16 = 0x20;
     const MODULO: u16 = 0x94;
     const EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
-    /// Where the kernel has the RX queue (linux/filter.h, `SKF_AD_OFF + SKF_AD_QUEUE`).
+    /// Where the kernel stores the RX queue (linux/filter.h, `SKF_AD_OFF + SKF_AD_QUEUE`).
     const QUEUE: u32 = 0xffff_f000 + 24;
     if of <= 1 {
         return filter.to_vec();
@@ -439,7 +440,7 @@ fn share_filter((own, of): (u32, u32), filter: &[FilterInstruction]) -> Vec<Filt
     all
 }
 
-/// What frames of an interface with this `ARPHRD_` number begin with, on a packet socket of type SOCK_RAW.
+/// The link type of frames of an interface with this `ARPHRD_` number, on a packet socket of type SOCK_RAW.
 fn link_type(hardware: u16) -> Option<LinkType> {
     match hardware {
         // ARPHRD_ETHER, ARPHRD_LOOPBACK.

@@ -1,4 +1,4 @@
-//! Synthetic traffic: seeded, so that the same specification gives the same frames.
+//! Synthetic traffic. It is seeded: the same specification gives the same frames.
 //!
 //! ```text
 //!  flows=1000,packets=1000000,share=zipf:1.1,size=64,protocol=tcp,ip=4,seed=1
@@ -21,11 +21,11 @@ pub use spec::{Flood, IpVersions, Protocol, Share, Size, SpecError, SyntheticSpe
 
 /// Flows that share one hash in a same-hash flood.
 const SAME_HASH_FLOWS: u32 = 100_000;
-/// The hash they share, as a NIC would report it. It stands for what an attacker who knew the key
-/// could reach; finding such flows for a secret key is what the keyed hash prevents.
+/// The hash they share, as a NIC would report it. It stands for the collisions that an attacker who knew the key could
+/// produce; the keyed hash prevents finding such flows for a secret key.
 const SAME_HASH: u32 = 0x5eed_5eed;
 
-/// The source of one RX thread: it makes the whole load, and keeps the frames of its own queues.
+/// The source of one RX thread. It generates the whole load, and keeps the frames of its own queues.
 pub struct SyntheticSource {
     spec: SyntheticSpec,
     rng: ChaCha8Rng,
@@ -33,7 +33,7 @@ pub struct SyntheticSource {
     made: u64,
     frame: Vec<u8>,
     rx_queues: u16,
-    /// This RX thread's number and how many there are.
+    /// The number of this RX thread, and the number of RX threads.
     share: (u16, u16),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for SyntheticSource {
     }
 }
 
-/// A flow's place in the traffic.
+/// A flow of the traffic.
 #[derive(Clone, Copy)]
 struct Flow {
     /// Distinguishes addresses and ports.
@@ -52,19 +52,21 @@ struct Flow {
 }
 
 impl SyntheticSource {
-    /// The load of `spec`, spread over `rx_queues` RX queues flow by flow; of these the RX thread
-    /// `share.0` of `share.1` receives every queue `q` with `q % share.1 == share.0`.
+    /// Creates the load of `spec`, spread flow by flow over `rx_queues` RX queues. RX thread `share.0` of `share.1`
+    /// receives every queue `q` with `q % share.1 == share.0`.
     ///
-    /// A load whose times can't all be counted ([`SyntheticSpec::has_times`]) ends with frames of one time.
+    /// If the times of a load exceed the valid range ([`SyntheticSpec::has_times`]), its last frames all have the same
+    /// time.
     ///
     /// # Panics
-    /// When there is no RX queue, or `share` is no part of a whole.
+    /// If there is no RX queue, or `share` is not valid.
     #[must_use]
     pub fn new(spec: SyntheticSpec, rx_queues: u16, share: (u16, u16)) -> SyntheticSource {
         assert!(rx_queues > 0 && share.0 < share.1, "at least one queue; a share below its whole");
         let zipf = match spec.share {
             Share::Equal => None,
-            // Exponent and count were checked when they were read; an impossible one means equal.
+            // Exponent and count were checked when the specification was parsed; an impossible exponent means equal
+            // shares.
             Share::Zipf(exponent) => Zipf::new(f64::from(spec.flows), exponent).ok(),
         };
         SyntheticSource {
@@ -158,8 +160,8 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Writes a frame of the flow `id`; says its length, which an IPv6 TCP header can raise. Transport
-/// checksums are left 0: nothing that steers looks at them.
+/// Writes a frame of the flow `id`. Returns its length, which an IPv6 TCP header can increase. Transport checksums are 0:
+/// the steering does not read them.
 fn write_frame(frame: &mut [u8], spec: &SyntheticSpec, id: u64, size: usize) -> usize {
     let bits = mix(id ^ spec.seed.rotate_left(32));
     let v6 = match spec.ip {

@@ -1,7 +1,8 @@
-//! Frames of live interfaces by AF_XDP: a batch of received frames *is* the block that workers read.
+//! Frames of live interfaces, through AF_XDP. A batch of received frames is the block that workers read.
 //!
-//! The frames do not reach the kernel's stack. Memory goes back to the kernel, in any order, when the last worker lets
-//! go of a batch; while workers hold all of it the kernel drops, and counts ([`Source::kernel_drops`]).
+//! The frames do not reach the kernel's stack. The memory of a batch returns to the kernel, in any order, when the last
+//! worker releases the batch. While workers hold all memory, the kernel drops frames and counts them
+//! ([`Source::kernel_drops`]).
 
 use super::packet::may_receive;
 use super::{Fill, IssueKind, Source, SourceIssue};
@@ -15,30 +16,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Frames that are received at a time.
+/// The number of frames received at a time.
 const BATCH: usize = 128;
 const _: () = assert!(BATCH <= BLOCK_FRAMES);
 
-/// The same where they are copied: a block has room for so many of the longest.
+/// The same if frames are copied: a block has room for this many of the longest frames.
 const COPIED_BATCH: usize = 64;
 
-/// A wait for frames, in milliseconds; the same where workers hold nearly all memory, which they may return any time.
+/// How long to wait for frames, in milliseconds; and the same if workers hold nearly all memory, which they may return at
+/// any time.
 const WAIT_MS: u32 = 10;
 const SHORT_WAIT_MS: u32 = 1;
 
-/// After this long without a frame the thread that receives looks for other things to do.
+/// After this time without a frame, the source returns to its caller.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long a driver may go on to hand over frames that it had begun with when its queue was withdrawn: some polls.
+/// How long a driver may still deliver frames that it was processing when its queue was withdrawn: a few polls.
 const LAST_FRAMES: Duration = Duration::from_millis(20);
 
-/// How often the kernel is asked for its counts.
+/// How often the kernel's counts are read.
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
 
-/// How often a quiet source looks whether its interfaces are still there.
+/// How often a quiet source checks whether its interfaces still exist.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
-/// An RX queue of an interface, and its number among all of the instance.
+/// An RX queue of an interface, and its number in the pipeline.
 #[derive(Debug)]
 pub struct XdpQueue {
     /// Its socket.
@@ -53,28 +55,28 @@ pub struct XdpQueue {
 #[derive(Debug)]
 pub struct XdpSource {
     receivers: Vec<XdpReceiver>,
-    /// Of each receiver the interface and the number of the RX queue.
+    /// The interface and the RX queue number of each receiver.
     names: Vec<(String, u16)>,
-    /// Whose turn it is.
+    /// The receiver whose turn is next.
     next: usize,
     stop: Arc<AtomicBool>,
-    /// How many frames may still be received, by all sources that share it.
+    /// How many more frames may be received, by all sources that share this counter.
     limit: Option<Arc<AtomicU64>>,
     /// Whether frames are copied, for handlers that keep them long.
     copies: bool,
     looked: Instant,
     issues: Vec<SourceIssue>,
-    /// Whether frames go to the host again, since this is to end.
+    /// Whether the host receives new frames again, because this source is ending.
     is_withdrawn: bool,
-    /// What the kernel dropped on queues that have ended.
+    /// Frames that the kernel dropped on queues that have ended.
     ended_drops: u64,
-    /// What it dropped on all, when it was asked last.
+    /// Frames that it dropped on all queues, at the last read of its counts.
     kernel_drops: u64,
     asked: Instant,
 }
 
 impl XdpSource {
-    /// Receives from `queues` in turns, until `stop` is set or none is left.
+    /// Receives from `queues` in turn, until `stop` is set or no queue is left.
     #[must_use]
     pub fn new(queues: Vec<XdpQueue>, stop: Arc<AtomicBool>) -> XdpSource {
         let (receivers, names) = queues
@@ -97,19 +99,19 @@ impl XdpSource {
         }
     }
 
-    /// The same, until so many frames have been received by all sources that share the limit.
+    /// Sets a limit of frames, which all sources that share the counter use up together.
     #[must_use]
     pub fn with_limit(self, limit: Option<Arc<AtomicU64>>) -> XdpSource {
         XdpSource { limit, ..self }
     }
 
-    /// The same, but frames are copied, so that handlers that keep them long hold no memory of the kernel.
+    /// Sets whether frames are copied, so that handlers that keep them for long hold no kernel memory.
     #[must_use]
     pub fn copying(self, copies: bool) -> XdpSource {
         XdpSource { copies, ..self }
     }
 
-    /// Fills the block from the next queue that has frames; whether one had.
+    /// Fills the block from the next queue that has frames. Returns whether there was one.
     #[inline]
     fn receive(&mut self, block: &mut Block) -> bool {
         let most = if self.copies { COPIED_BATCH } else { BATCH };
@@ -133,7 +135,7 @@ impl XdpSource {
             receiver.collect_sent();
         }
         if wait(&self.receivers, if is_short { SHORT_WAIT_MS } else { WAIT_MS }).is_err() {
-            // It fails where memory is short; then it is waited for otherwise.
+            // The wait fails if memory is short. Then the thread sleeps instead.
             std::thread::sleep(Duration::from_millis(1));
         }
         if self.looked.elapsed() >= BETWEEN_LOOKS {
@@ -142,7 +144,7 @@ impl XdpSource {
         }
     }
 
-    /// Lets go of queues that nothing comes from any more.
+    /// Removes queues that deliver no more frames.
     #[cold]
     fn look(&mut self) {
         for index in (0..self.receivers.len()).rev() {
@@ -156,19 +158,19 @@ impl XdpSource {
         }
     }
 
-    /// Asks the kernel for its counts.
+    /// Reads the kernel's counts.
     fn count(&mut self) {
         self.kernel_drops = self.ended_drops + self.receivers.iter().map(drops).sum::<u64>();
     }
 
-    /// Has new frames go to the host.
+    /// Lets the host receive new frames again.
     #[cold]
     fn withdraw(&mut self) {
         self.is_withdrawn = true;
         self.receivers.iter_mut().for_each(XdpReceiver::withdraw);
     }
 
-    /// What the kernel holds beyond a limit is not received.
+    /// Ends the source. Frames that the kernel holds beyond a limit are not received.
     fn end(&mut self) -> Fill {
         self.withdraw();
         self.count();
@@ -181,7 +183,7 @@ impl XdpSource {
     }
 }
 
-/// Appends what was received, as far as the limit goes.
+/// Appends the received frames, up to the limit.
 fn fill(
     block: &mut Block,
     received: &Received<'_>,
@@ -220,7 +222,7 @@ impl Source for XdpSource {
             let stops = self.stop.load(Ordering::Relaxed);
             if stops && !self.is_withdrawn {
                 self.withdraw();
-                // What the kernel received before is still taken, so that every frame is counted.
+                // The frames that the kernel received before are still taken, so that every frame is counted.
                 std::thread::sleep(LAST_FRAMES);
             }
             if self.receive(block) {

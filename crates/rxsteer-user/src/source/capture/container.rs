@@ -1,11 +1,11 @@
-//! What a file is, by its first bytes, and the stream of the capture inside it.
+//! Detects a file's type by its first bytes, and opens the stream of the capture inside it.
 
 use flate2::read::MultiGzDecoder;
 use std::fmt;
 use std::io::{self, Cursor, Read};
 
-/// Largest window a zstd stream may ask for, as a power of 2 of bytes: 128 MiB, which is what the
-/// `zstd` command accepts by default. It is touched only as far as data fill it.
+/// The largest window that a zstd stream may request, as a power of 2 of bytes: 128 MiB, which the `zstd` command accepts
+/// by default. Memory is touched only as far as the data fill it.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
 /// How a capture is compressed.
@@ -26,23 +26,23 @@ impl fmt::Display for Compression {
     }
 }
 
-/// Which of the two families of capture formats it is.
+/// The family of the capture format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Pcap,
     Pcapng,
 }
 
-/// A capture ready to be read from its first byte on.
+/// A capture that can be read from its first byte.
 pub(super) struct Opened {
     pub(super) reader: Box<dyn Read + Send>,
     pub(super) compression: Option<Compression>,
     pub(super) format: Format,
-    /// It gives what it has, and may have to be waited for.
+    /// Reading it may have to wait, and its bytes can be read only once.
     pub(super) is_pipe: bool,
 }
 
-/// Why an input is not read as a capture.
+/// Why an input can't be read as a capture.
 #[derive(Debug)]
 pub(super) enum Refused {
     Unreadable(io::Error),
@@ -53,7 +53,7 @@ pub(super) enum Refused {
 }
 
 impl Opened {
-    /// Looks at the first bytes of `reader`.
+    /// Detects the type by the first bytes of `reader`.
     pub(super) fn new(mut reader: Box<dyn Read + Send>, is_pipe: bool) -> Result<Opened, Refused> {
         let head = read_head(&mut reader).map_err(Refused::Unreadable)?;
         if head.is_empty() {
@@ -74,8 +74,8 @@ impl Opened {
         Ok(Opened { reader, compression: Some(compression), format, is_pipe })
     }
 
-    /// A failure to read, in words. Errors of the operating system pass through a decompressor
-    /// with their number; all others are about the compressed data.
+    /// Describes a read error. Errors of the operating system pass through a decompressor with their number; all others
+    /// concern the compressed data.
     pub(super) fn describe_failure(&self, error: &io::Error) -> String {
         match self.compression {
             Some(compression) if error.raw_os_error().is_none() => {
@@ -115,7 +115,7 @@ fn compression_of(head: &[u8]) -> Option<Compression> {
     match *head {
         [0x1f, 0x8b, ..] => Some(Compression::Gzip),
         [0x28, 0xb5, 0x2f, 0xfd] => Some(Compression::Zstd),
-        // A frame for other uses, which decompressors skip.
+        // A frame that is not compressed data. Decompressors skip it.
         [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Some(Compression::Zstd),
         _ => None,
     }

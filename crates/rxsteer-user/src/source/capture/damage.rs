@@ -1,12 +1,12 @@
-//! What keeps a record from being read, and how it is put into words.
+//! The reasons why a record can't be read, and their descriptions.
 
 use super::window::Missing;
 use crate::source::IssueKind;
 
-/// Why no further record could be read just now.
+/// Why no further record could be read at present.
 #[derive(Debug)]
 pub(super) enum Halt {
-    /// The input is a pipe that has no whole record yet, and the caller has frames to hand on.
+    /// The input is a pipe without a whole record so far, and the caller has frames to hand over.
     Wait,
     /// The file is damaged: nothing after this place is read.
     Damage(Damage),
@@ -27,7 +27,7 @@ impl Halt {
         Halt::Damage(Damage { offset, what: what.into(), kind: IssueKind::Damaged })
     }
 
-    /// The input ended, or failed, before all `need` bytes of `what` were there.
+    /// The input ended, or reading failed, before all `need` bytes of `what` were read.
     #[cold]
     pub(super) fn cut(offset: u64, what: &str, need: u64, missing: Missing) -> Halt {
         let (have, failure, kind) = match missing {

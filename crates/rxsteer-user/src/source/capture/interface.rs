@@ -1,4 +1,4 @@
-//! One interface of a capture: how its frames are to be read.
+//! An interface of a capture, which determines how its frames are read.
 
 use super::damage::Damage;
 use crate::block::MAX_TIME_NS;
@@ -8,15 +8,15 @@ use rxsteer_packet::LinkType;
 /// An interface: of a pcapng section, or the only one of a pcap file.
 #[derive(Debug)]
 pub(super) struct Interface {
-    /// How its frames begin; `None` when that is not known here.
+    /// The link type of its frames; `None` if it is not supported.
     pub(super) link: Option<LinkType>,
-    /// The RX queue its frames count for, where queues go by interface.
+    /// The RX queue of its frames, if queues are assigned by interface.
     pub(super) rx_queue: u16,
-    /// Bytes kept of a frame at most, 0 for any number.
+    /// The snapshot length: the most bytes stored of a frame; 0 for no limit.
     pub(super) snap_len: u32,
     pub(super) ticks: Ticks,
     link_number: u32,
-    /// Where it is described.
+    /// The offset of its description.
     offset: u64,
     reported: bool,
 }
@@ -34,7 +34,7 @@ impl Interface {
         }
     }
 
-    /// What there is to report of a frame with an unknown link type: something for the first.
+    /// The report about a frame with an unknown link type: only for the first such frame.
     pub(super) fn report_once(&mut self, name: &str) -> Option<Damage> {
         if std::mem::replace(&mut self.reported, true) {
             return None;
@@ -50,11 +50,11 @@ impl Interface {
     }
 }
 
-/// How an interface counts time.
+/// The time unit of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticks {
     unit: Unit,
-    /// `None` where it alone is beyond all times that count.
+    /// `None` if the offset alone is outside the range of valid times.
     offset_ns: Option<i64>,
 }
 
@@ -71,14 +71,14 @@ enum Unit {
 const NS_PER_S: u64 = 1_000_000_000;
 
 impl Ticks {
-    /// From `if_tsresol` (a negative power of 10, or with the top bit set of 2, of a second) and
-    /// `if_tsoffset` (seconds to add).
+    /// Creates it from `if_tsresol` (a negative power of 10 of a second, or of 2 if the top bit is set) and `if_tsoffset`
+    /// (seconds to add).
     pub(super) fn new(resolution: u8, offset_s: i64) -> Ticks {
         let power = resolution & 0x7f;
         let unit = match u32::from(power) {
             _ if resolution & 0x80 != 0 => Unit::PerSecondLog2(power),
             power @ 0..=9 => Unit::Nanoseconds(10_u64.pow(9 - power)),
-            // Ticks too short for 10^n to fit: 64 bits of them are less than a nanosecond, too.
+            // 10^n does not fit for ticks this short, and a full 64-bit count of them is less than a nanosecond.
             power => Unit::PerNanosecond(10_u64.checked_pow(power - 9).unwrap_or(u64::MAX)),
         };
         Ticks { unit, offset_ns: offset_s.checked_mul(NS_PER_S as i64) }

@@ -7,29 +7,28 @@
 //!                                                            at a time
 //! ```
 //!
-//! Read are pcap (both byte orders, micro- and nanoseconds, and the "modified" form with longer
-//! record headers) and pcapng (all of its packet blocks, any number of sections and interfaces),
-//! each as it is or within gzip or zstd, which is known by the content and not by the name.
+//! It reads pcap (both byte orders, micro- and nanoseconds, and the "modified" form with longer record headers) and
+//! pcapng (all packet blocks, any number of sections and interfaces). Both can be uncompressed, or compressed with gzip
+//! or zstd. The content determines the format, not the name.
 //!
-//! What holds for all of it:
+//! Invariants:
 //!
-//! - No length in a file makes memory grow beyond [`MAX_RECORD`]; what is longer is skipped as a
-//!   stream, or refused. Compressed data are only ever streamed.
-//! - Damage ends a file, not the source: what precedes it has been delivered, it is reported with
-//!   its byte offset in the file as decompressed, and the next file is read.
-//! - An unknown link type or section version is refused by number, once per interface or section,
-//!   and the rest of the file goes on.
+//! - No length in a file makes memory grow beyond [`MAX_RECORD`]. A longer record is skipped as a stream, or refused.
+//!   Compressed data are only streamed.
+//! - Damage ends a file, not the source. The frames before it are delivered, the damage is reported with its byte offset
+//!   in the decompressed file, and the next file is read.
+//! - An unknown link type or section version is reported by number, once per interface or section, and the rest of the
+//!   file is read.
 //!
-//! The `pcap-parser` crate reads the file header of pcap and the section and interface blocks of
-//! pcapng, and does not show outside this folder. Packet records are read here, because of four
-//! things in its version 0.17:
+//! The `pcap-parser` crate reads the file header of pcap and the section and interface blocks of pcapng. Other modules do
+//! not see it. Packet records are read here, because of four properties of its version 0.17:
 //!
-//! - It wants a whole record before it gives the record's length. Here the length is bounded
-//!   first, and a record cut short is reported with how much of it is there.
+//! - It needs a whole record before it returns the record's length. Here the length is checked first, and a truncated
+//!   record is reported with the number of bytes present.
 //! - It makes a list of options for every packet.
-//! - It does not know the modified form in big-endian order.
-//! - It refuses every `if_tsresol` that is a power of 2, and reads `if_tsoffset` as little-endian
-//!   whatever the section says, so times are worked out here too.
+//! - It does not support the modified form in big-endian order.
+//! - It refuses every `if_tsresol` that is a power of 2, and always reads `if_tsoffset` as little-endian. So times are
+//!   computed here, too.
 
 mod container;
 mod damage;

@@ -1,4 +1,4 @@
-//! Opening captures: everything that can be refused is refused before anything starts.
+//! Opens captures. All errors that can be found before the start are reported then.
 
 use super::container::{Compression, Opened, Refused};
 use super::queues::RxQueues;
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CaptureOptions {
-    /// How often the whole list is read; 0 counts as once. Later rounds are shifted in time, so
-    /// that each goes on where the one before it ended.
+    /// How often the whole list is read; 0 means once. The times of later rounds are shifted, so that each round
+    /// continues where the previous one ended.
     pub repeat: u32,
-    /// Which RX queue a frame counts for.
+    /// How frames are assigned to RX queues.
     pub rx_queues: RxQueues,
-    /// `(i, k)`: only frames whose queue modulo `k` is `i` are delivered. RX threads that share
-    /// captures open a source each, and each reports the same issues.
+    /// `(i, k)`: only frames whose queue modulo `k` is `i` are delivered. RX threads that share captures open one source
+    /// each, and each source reports the same issues.
     pub share: (u16, u16),
 }
 
@@ -38,40 +38,40 @@ impl CaptureOptions {
     }
 }
 
-/// Why captures can't be read. Each is one line that says what to do.
+/// Why captures can't be read. Each message is one line that includes the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The list of captures is empty.
     #[error("no capture is given: name one file at least, or - for standard input")]
     NoFiles,
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{}: there is no such file; check the name", shown(.0))]
     Missing(PathBuf),
     /// It is a directory.
     #[error("{}: is a directory; name the capture files in it", shown(.0))]
     Directory(PathBuf),
-    /// It has no bytes.
+    /// The file is empty.
     #[error("{}: is empty, without even a file header; make the capture again", shown(.0))]
     Empty(PathBuf),
-    /// It can't be opened or read.
+    /// The file can't be opened or read.
     #[error("{}: can't be read: {error}", shown(file))]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         #[source]
         error: io::Error,
     },
-    /// Its first bytes are not those of a capture.
+    /// The first bytes are not those of a capture.
     #[error("{}: is not a capture: it begins with {}; {}", shown(file), hex(head), advice(head))]
     NotACapture {
         /// The file.
         file: PathBuf,
-        /// Its first four bytes, or all if it has less.
+        /// Its first four bytes, or fewer if it is shorter.
         head: Vec<u8>,
     },
-    /// It is compressed, and what is inside is no capture.
+    /// It is compressed, and the content is not a capture.
     #[error(
         "{}: the {compression} data in it are not a capture: they begin with {}; {}",
         shown(file),
@@ -83,10 +83,10 @@ pub enum OpenError {
         file: PathBuf,
         /// How it is compressed.
         compression: Compression,
-        /// The first four bytes inside, or all if there are less.
+        /// The first four bytes of the content, or fewer if it is shorter.
         head: Vec<u8>,
     },
-    /// It is compressed, and the first bytes can't be had.
+    /// It is compressed, and its first bytes can't be decompressed.
     #[error(
         "{}: the {compression} data in it can't be decompressed: {error}; get an intact copy",
         shown(file)
@@ -96,32 +96,32 @@ pub enum OpenError {
         file: PathBuf,
         /// How it is compressed.
         compression: Compression,
-        /// What the decompressor says.
+        /// The decompressor's error.
         #[source]
         error: io::Error,
     },
     /// Standard input is named more than once.
     #[error("standard input (-) is named twice, but can be read once; name it once")]
     StdinTwice,
-    /// A pipe is to be read several times.
+    /// A pipe can't be read several times.
     #[error(
         "{}: is a pipe and can't be repeated; write it to a file first, or read it once",
         shown(.0)
     )]
     PipeRepeated(PathBuf),
-    /// A pipe is to be read by several RX threads.
+    /// Several RX threads can't read one pipe.
     #[error(
         "{}: is a pipe and can't be read by several RX threads; write it to a file first, or use \
          one RX thread",
         shown(.0)
     )]
     PipeShared(PathBuf),
-    /// The share is none.
+    /// The share does not exist.
     #[error("there is no share {index} of {count}: shares count from 0")]
     NoSuchShare {
-        /// The share asked for.
+        /// The requested share.
         index: u16,
-        /// How many there are.
+        /// The number of shares.
         count: u16,
     },
 }
@@ -160,7 +160,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What to do about a file that begins so.
+/// What to do about a file that begins with these bytes.
 fn advice(head: &[u8]) -> &'static str {
     match *head {
         [0xfd, b'7', b'z', b'X'] => "it looks like xz: decompress it first",
@@ -174,7 +174,7 @@ fn advice(head: &[u8]) -> &'static str {
     }
 }
 
-/// A pipe that is waited for in short steps, so that the wait can be ended.
+/// A pipe that is polled in short steps, so that the wait can be ended.
 struct Awaited {
     pipe: File,
     /// Set to make the pipe end.
@@ -201,15 +201,14 @@ impl Read for Awaited {
 
 /// One of the captures to read.
 pub(super) enum Input {
-    /// A file, opened when its turn comes, so that hundreds of them don't hold hundreds of
-    /// descriptors.
+    /// A file. It is opened when it is read, so that hundreds of files do not need hundreds of descriptors.
     File { path: PathBuf, bytes: u64 },
-    /// Something that can be read once: it has been open since it was looked at.
+    /// An input that can be read only once. It stays open after it was checked.
     Pipe { name: PathBuf, opened: Option<Opened> },
 }
 
 impl Input {
-    /// Checks one of the captures named; of a pipe no byte is read yet.
+    /// Checks one of the named captures. It does not read a byte of a pipe.
     pub(super) fn check(path: &Path, options: CaptureOptions) -> Result<Input, OpenError> {
         if path.as_os_str() == "-" {
             return Input::pipe(path, options);
@@ -227,7 +226,7 @@ impl Input {
         Ok(Input::File { path: path.to_owned(), bytes: metadata.len() })
     }
 
-    /// What can be read once, if that will do.
+    /// An input that can be read only once, if the options allow it.
     pub(super) fn pipe(name: &Path, options: CaptureOptions) -> Result<Input, OpenError> {
         let name = name.to_owned();
         if options.repeat > 1 {
@@ -256,7 +255,7 @@ impl Input {
         self.begin_pipe(reader, read_bytes)
     }
 
-    /// Looks at the first bytes of a pipe.
+    /// Checks the first bytes of a pipe.
     pub(super) fn begin_pipe(
         &mut self,
         reader: Box<dyn Read + Send>,
@@ -278,7 +277,7 @@ impl Input {
         }
     }
 
-    /// Opens it now that its turn has come.
+    /// Opens the input for reading.
     pub(super) fn open(&mut self, read_bytes: &Arc<AtomicU64>) -> Result<Opened, OpenError> {
         match self {
             Input::Pipe { name, opened } => {
@@ -295,7 +294,7 @@ impl Input {
     }
 }
 
-/// A reader whose bytes are counted, before they are decompressed.
+/// A reader that counts its bytes before they are decompressed.
 struct Counted<R> {
     reader: R,
     bytes: Arc<AtomicU64>,
@@ -304,7 +303,7 @@ struct Counted<R> {
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        // ORDER: a mere count, read by the thread that adds; nothing else hangs on it.
+        // ORDER: Relaxed; only a count, and the thread that adds also reads it.
         self.bytes.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }

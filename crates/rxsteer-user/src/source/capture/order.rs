@@ -1,6 +1,6 @@
 //! Byte order of a file or section.
 
-/// In which order numbers are written.
+/// The byte order of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Little,
@@ -8,7 +8,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// The number at `offset`. The caller has seen to it that it is there.
+    /// The number at `offset`. The caller ensures that its bytes exist.
     #[inline(always)]
     pub(super) fn u32(self, bytes: &[u8], offset: usize) -> u32 {
         let four = [bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]];
@@ -18,7 +18,7 @@ impl Order {
         }
     }
 
-    /// Likewise, of two bytes.
+    /// The same for a number of two bytes.
     #[inline(always)]
     pub(super) fn u16(self, bytes: &[u8], offset: usize) -> u16 {
         let two = [bytes[offset], bytes[offset + 1]];

@@ -17,7 +17,7 @@ use pcap_parser::pcap::parse_pcap_header;
 const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 const MODIFIED_RECORD_HEADER: usize = 24;
-/// The bits of the link type field that hold it; the others name check sequences.
+/// The bits of the link type field that hold the link type. The others describe frame checksums.
 const LINK_BITS: u32 = 0x03ff_ffff;
 
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
@@ -43,7 +43,7 @@ impl Pcap {
         let mut header = [0; FILE_HEADER];
         header.copy_from_slice(window.take(FILE_HEADER));
         let (order, magic) = magic_of(&header);
-        // The library doesn't know the modified form in big-endian order, whose header is the same.
+        // The library does not support the modified form in big-endian order, whose file header is the same.
         let plain = match order {
             Order::Little => MICROSECONDS.to_le_bytes(),
             Order::Big => MICROSECONDS.to_be_bytes(),
@@ -104,8 +104,8 @@ impl Pcap {
         }))
     }
 
-    /// Captured and original length. Before version 2.3 they stood the other way round, and in
-    /// 2.3 some programs still wrote them so.
+    /// Captured and original length. Before version 2.3 they were in reverse order, and some programs still wrote them so
+    /// in 2.3.
     #[inline]
     fn lengths(&self, first: u32, second: u32) -> (u32, u32) {
         if self.minor_version < 4 && (self.minor_version < 3 || first > second) {

@@ -28,35 +28,35 @@ const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// Kind and length in front of a block.
+/// The kind and length at the start of a block.
 const FRONT: usize = 8;
-/// The length behind it.
+/// The length at the end of a block.
 const BACK: usize = 4;
-/// Interface, time and the two lengths, before the bytes of a packet.
+/// The interface, the time and the two lengths, before the bytes of a packet.
 const PACKET_HEAD: usize = 20;
 
-/// Most interfaces of a section.
+/// The largest number of interfaces in a section.
 const MAX_INTERFACES: usize = 65_536;
 
 /// A pcapng file being read.
 #[derive(Debug)]
 pub(super) struct Pcapng {
     order: Order,
-    /// Of the current section.
+    /// The interfaces of the current section.
     interfaces: Vec<Interface>,
     section: Section,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
-    /// None has begun.
+    /// No section has begun.
     None,
     Known,
-    /// Of a version that isn't known: only the lengths of its blocks are read.
+    /// A section of an unknown version: only the lengths of its blocks are read.
     Unknown,
 }
 
-/// What is in front of a block.
+/// The start of a block.
 #[derive(Clone, Copy)]
 struct Front {
     offset: u64,
@@ -110,7 +110,7 @@ impl Pcapng {
         }
     }
 
-    /// Kind and length of the next block; `None` at the end. The window stays before it.
+    /// Reads the kind and length of the next block; `None` at the end. The window does not move.
     #[inline]
     fn front(&mut self, window: &mut Window) -> Result<Option<Front>, Halt> {
         let offset = window.offset();
@@ -120,7 +120,7 @@ impl Pcapng {
             }
             return Err(Halt::cut(offset, "the front of a block", FRONT as u64, missing));
         }
-        // The number of the section header reads the same in both orders.
+        // The kind of a section header has the same value in both byte orders.
         let mut front = Front { offset, kind: self.order.u32(window.data(), 0), length: 0 };
         if front.kind == SECTION_HEADER {
             self.order = byte_order(front, window)?;
@@ -147,7 +147,7 @@ impl Pcapng {
         }
     }
 
-    /// Sees to it that a block is wholly in the window, and says its length.
+    /// Ensures that the whole block is in the window, and returns its length.
     #[inline]
     fn whole(&self, front: Front, window: &mut Window) -> Result<usize, Halt> {
         let length = front.length as usize;
@@ -171,7 +171,7 @@ impl Pcapng {
         Err(front.damaged(&why))
     }
 
-    /// Goes past a block of any length.
+    /// Skips a block of any length.
     fn skip(&self, front: Front, window: &mut Window) -> Result<(), Halt> {
         let length = u64::from(front.length);
         let cut = |missing| Halt::cut(front.offset, front.name(), length, missing);
@@ -186,7 +186,7 @@ impl Pcapng {
             .map_err(|_| front.damaged("it cannot be read"))?;
         self.interfaces.clear();
         let version = (header.major_version, header.minor_version);
-        // Some programs write 1.2 for what is 1.0; readers are asked to take it so.
+        // Some programs write 1.2 for version 1.0. The specification asks readers to accept it.
         if matches!(version, (1, 0 | 2)) {
             self.section = Section::Known;
             return Ok(Step::Other);
@@ -224,8 +224,8 @@ impl Pcapng {
         Ok(Step::Other)
     }
 
-    /// How an interface counts time. The library has `if_tsresol` and `if_tsoffset`, too, but
-    /// reads options beyond their end mark and the offset always in little-endian order.
+    /// The time unit of an interface. The library also parses `if_tsresol` and `if_tsoffset`, but it reads options after
+    /// their end mark, and always reads the offset as little-endian.
     fn ticks(&self, block: &InterfaceDescriptionBlock<'_>) -> Ticks {
         let (mut resolution, mut offset_s) = (6, 0);
         for option in block.options.iter().take_while(|option| option.code != OptionCode::EndOfOpt)
@@ -322,7 +322,7 @@ fn check_captured(front: Front, captured: u32, room: usize) -> Result<(), Halt> 
     Ok(())
 }
 
-/// The order of a section, from the third word of its header.
+/// The byte order of a section, from the third word of its header.
 fn byte_order(front: Front, window: &mut Window) -> Result<Order, Halt> {
     let need = FRONT + 4;
     window

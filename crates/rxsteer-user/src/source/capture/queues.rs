@@ -1,30 +1,30 @@
-//! Which RX queue a frame of a capture counts for.
+//! Assigns frames of captures to RX queues.
 
 use rxsteer_packet::{DissectOptions, Hasher, LinkType, Toeplitz};
 
-/// Most RX queues of a capture source. Files or interfaces beyond share queues, in turn.
+/// The largest number of RX queues of a capture source. Further files or interfaces share queues, in turn.
 pub const MAX_RX_QUEUES: usize = 1024;
 
 /// Entries of a NIC's indirection table, from hash to queue.
 const INDIRECTION: usize = 128;
 
-/// Which RX queue the frames of captures are said to have arrived on.
+/// The RX queue on which a frame of a capture arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RxQueues {
-    /// All on queue 0.
+    /// All frames arrive on queue 0.
     #[default]
     Single,
-    /// Every file its own queue, in the order given.
+    /// Each file has its own queue, in the given order.
     PerFile,
-    /// Every interface its own queue, in order of appearance: a pcap file has one, a pcapng
-    /// file those its sections describe.
+    /// Each interface has its own queue, in order of appearance. A pcap file has one interface; a pcapng file has those
+    /// that its sections describe.
     PerInterface,
-    /// As a NIC with this many queues spreads them: by the Toeplitz hash with the well-known key,
-    /// through an indirection table of 128 entries. Frames without a hash arrive on queue 0.
+    /// Frames are spread as by a NIC with this many queues: by the Toeplitz hash with the well-known key, through an
+    /// indirection table of 128 entries. Frames without a hash arrive on queue 0.
     Hashed(u16),
 }
 
-/// Gives each frame its RX queue, and says whether it is for this reader.
+/// Assigns each frame its RX queue, and selects the frames of this reader.
 #[derive(Debug)]
 pub(super) struct Queues {
     mode: RxQueues,
@@ -46,7 +46,7 @@ impl Queues {
         }
     }
 
-    /// Starts with the first file, again or anew.
+    /// Starts with the first file, for the first or another round.
     pub(super) fn restart(&mut self) {
         self.interfaces = 0;
     }
@@ -55,7 +55,7 @@ impl Queues {
         self.file = file;
     }
 
-    /// The queue of an interface that has just appeared in the file.
+    /// The queue of an interface that first appears in the file.
     pub(super) fn of_new_interface(&mut self) -> u16 {
         let number = match self.mode {
             RxQueues::Single | RxQueues::Hashed(_) => 0,
@@ -82,7 +82,7 @@ impl Queues {
         }
     }
 
-    /// Whether the frames of a queue are this reader's.
+    /// Whether this reader receives the frames of a queue.
     #[inline]
     pub(super) fn are_mine(&self, queue: u16) -> bool {
         let (index, count) = self.share;

@@ -1,18 +1,18 @@
-//! What the readers of the two formats give.
+//! The output of the readers of both formats.
 
 use super::damage::Damage;
 use rxsteer_packet::LinkType;
 
-/// What one look at a file gave.
+/// The result of reading one item of a file.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
     /// A frame.
     Frame(Frame<'a>),
-    /// A frame that can't be read for its link type or section version; reported once.
+    /// A frame whose link type or section version is not supported; reported once.
     LeftOut(Option<Damage>),
     /// A section that can't be read.
     Refused(Damage),
-    /// Something that is no frame.
+    /// An item that is not a frame.
     Other,
     /// The end of the file.
     End,
@@ -21,22 +21,22 @@ pub(super) enum Step<'a> {
 /// When a frame was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Time {
-    /// So many nanoseconds after the epoch, [`MAX_TIME_NS`](crate::block::MAX_TIME_NS) at most.
+    /// This many nanoseconds after the epoch, at most [`MAX_TIME_NS`](crate::block::MAX_TIME_NS).
     At(u64),
-    /// The file does not say.
+    /// The file has no time for it.
     None,
-    /// Before the epoch, or later than can be counted.
+    /// The time is before the epoch, or later than the largest valid time.
     Beyond,
 }
 
 impl Time {
-    /// The time that a file has, if it can be counted.
+    /// The time in a file, if it is valid.
     pub(super) fn new(ns: Option<u64>) -> Time {
         ns.map_or(Time::Beyond, Time::At)
     }
 }
 
-/// A frame as the file has it.
+/// A frame as stored in the file.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
     pub(super) time: Time,

@@ -1,4 +1,4 @@
-//! The source: one capture after the other, round after round, frame by frame into blocks.
+//! The source: reads one capture after the other, for one or more rounds, and puts the frames into blocks.
 
 use super::container::Format;
 use super::damage::{Damage, Halt};
@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Records looked at in one call of `fill` at most: a reader whose share is empty comes back to
-/// its caller now and then.
+/// The largest number of records examined in one call of `fill`: a reader whose share is empty still returns to its
+/// caller from time to time.
 const LOOKS: usize = 64 * 1024;
 
-/// Most issues reported of one file.
+/// The largest number of issues that are reported for one file.
 const MAX_ISSUES: usize = 64;
 
 /// Frames of capture files.
@@ -49,7 +49,7 @@ pub struct CaptureSource {
     inputs: Vec<Input>,
     /// The input being read, or the one to open next.
     next_input: usize,
-    /// Rounds to go, this one included.
+    /// The number of rounds left, including this one.
     rounds_left: u32,
     first_round: bool,
     current: Option<Reader>,
@@ -58,17 +58,17 @@ pub struct CaptureSource {
     queues: Queues,
     issues: Vec<SourceIssue>,
     issues_of_file: usize,
-    /// Frames read of the current file, whoever's share they are.
+    /// Frames read from the current file, of all shares.
     frames_of_file: u64,
     skipped: u64,
-    /// Set to end the wait for any of its pipes.
+    /// A flag that ends the wait for any of its pipes when it is set.
     stop_waiting: Arc<AtomicBool>,
-    /// Bytes read, as the files have them.
+    /// Bytes read, before decompression.
     read_bytes: Arc<AtomicU64>,
-    /// Of them, those of the files before the current one.
+    /// The part of these that belongs to the files before the current one.
     bytes_before: u64,
     all_bytes: Option<u64>,
-    /// The first input with packets whose time does not count, and how many there are in all.
+    /// The first input with packets whose time is not valid, and the number of such packets in all.
     untimed: Option<(usize, u64)>,
 }
 
@@ -77,19 +77,19 @@ enum Reader {
     Pcapng(Pcapng),
 }
 
-/// Why the reading of a file paused or ended.
+/// Why reading from a file paused or ended.
 enum Stop {
-    /// The block is full, or it is time to go back to the caller.
+    /// The block is full, or the call has examined enough records.
     Pause,
     FileEnd,
     Damage(Damage),
 }
 
 impl CaptureSource {
-    /// Checks all of `paths`, in this order, and makes ready to read them. `-` is standard input.
+    /// Checks all of `paths`, in this order, and prepares to read them. `-` is standard input.
     ///
     /// # Errors
-    /// [`OpenError`], when any of them can't be read as a capture, or the options don't fit them.
+    /// [`OpenError`] if one of them can't be read as a capture, or the options don't fit.
     pub fn open(paths: &[PathBuf], options: CaptureOptions) -> Result<CaptureSource, OpenError> {
         options.check()?;
         if paths.is_empty() {
@@ -100,7 +100,7 @@ impl CaptureSource {
         }
         let check = |path: &PathBuf| Input::check(path, options);
         let mut inputs = paths.iter().map(check).collect::<Result<Vec<Input>, OpenError>>()?;
-        // Last, since they may have to be waited for.
+        // This comes last, since it may have to wait for pipes.
         let (read_bytes, stop_waiting) = (Arc::new(AtomicU64::new(0)), Arc::default());
         for input in &mut inputs {
             input.await_pipe(&read_bytes, &stop_waiting)?;
@@ -108,10 +108,10 @@ impl CaptureSource {
         Ok(CaptureSource { stop_waiting, ..CaptureSource::new(inputs, options, read_bytes) })
     }
 
-    /// Reads a capture from anything that gives bytes; `name` stands for it in messages.
+    /// Reads a capture from a reader. Messages use `name` for it.
     ///
     /// # Errors
-    /// [`OpenError`], when it isn't a capture, or the options ask to read it more than once.
+    /// [`OpenError`] if it isn't a capture, or the options require to read it more than once.
     pub fn from_reader(
         name: impl AsRef<Path>,
         reader: Box<dyn Read + Send>,
@@ -157,7 +157,7 @@ impl CaptureSource {
         }
     }
 
-    /// Opens the next file; `false` when there is none.
+    /// Opens the next file; `false` if there is none.
     fn begin_file(&mut self) -> bool {
         if self.next_input == self.inputs.len() {
             if self.rounds_left == 1 {
@@ -171,7 +171,7 @@ impl CaptureSource {
         }
         self.frames_of_file = 0;
         self.issues_of_file = 0;
-        // ORDER: this thread did the adding.
+        // ORDER: Relaxed; this thread did the adding.
         self.bytes_before = self.read_bytes.load(Ordering::Relaxed);
         self.queues.begin_file(self.next_input);
         match self.inputs[self.next_input].open(&self.read_bytes) {
@@ -180,7 +180,7 @@ impl CaptureSource {
                 self.window.restart(opened);
                 self.begin_format(format);
             }
-            // It was fine when all were checked, so this is no reason to stop.
+            // The file was valid when all were checked, so the run goes on.
             Err(error) => {
                 let what = format!("could be opened before, but now: {error}");
                 self.report(IssueKind::Gone, None, what);
@@ -207,7 +207,7 @@ impl CaptureSource {
         self.next_input += 1;
     }
 
-    /// Reports damage and is done with the file.
+    /// Reports damage and ends the file.
     fn give_up(&mut self, damage: Damage) {
         let used = match self.frames_of_file {
             0 => "no packet comes before it".to_owned(),
@@ -219,7 +219,7 @@ impl CaptureSource {
         self.end_file();
     }
 
-    /// Keeps an issue to be taken. Later rounds would only say it all again.
+    /// Stores an issue for the caller. Later rounds would only repeat the issues of the first.
     fn report(&mut self, kind: IssueKind, offset: Option<u64>, message: String) {
         self.issues_of_file += 1;
         if !self.first_round || self.issues_of_file > MAX_ISSUES {
@@ -234,8 +234,8 @@ impl CaptureSource {
         self.issues.push(SourceIssue { file, kind, offset, message });
     }
 
-    /// Reads frames of the current file into `block`, which held `before` of them when its caller
-    /// asked for more: a pipe is waited for only while there are none to go back with.
+    /// Reads frames of the current file into `block`, which had `before` frames when the caller asked for more. It waits
+    /// for a pipe only while the block has no new frames.
     fn read_frames(&mut self, block: &mut Block, before: usize, looks: &mut usize) -> Stop {
         while *looks > 0 && !block.is_full() {
             *looks -= 1;
@@ -272,7 +272,7 @@ impl CaptureSource {
     }
 }
 
-/// Says whether its time could be counted.
+/// Returns whether the frame's time was valid.
 #[inline]
 fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Block) -> bool {
     let (timestamp_ns, counts) = clock.stamp(frame.time);
@@ -286,7 +286,7 @@ fn deliver(frame: &Frame<'_>, clock: &mut Clock, queues: &Queues, block: &mut Bl
 }
 
 impl Source for CaptureSource {
-    /// Counts those of all shares and rounds; sources that share captures count the same ones.
+    /// Counts the records of all shares and rounds. Sources that share captures count the same records.
     fn skipped_records(&self) -> u64 {
         self.skipped
     }
@@ -296,7 +296,7 @@ impl Source for CaptureSource {
         let mut looks = LOOKS;
         loop {
             if self.current.is_none() {
-                // A file that can't be opened after all leaves none, and the next is tried.
+                // A file that can no longer be opened has no frames, and the next is tried.
                 if looks == 0 {
                     return Fill::More;
                 }
@@ -335,30 +335,30 @@ impl Source for CaptureSource {
     }
 
     fn progress(&self) -> Option<(u64, u64)> {
-        // A file may have grown since its length was asked for.
+        // A file may have grown since its length was read.
         let all = self.all_bytes?;
-        // ORDER: this thread did the adding.
+        // ORDER: Relaxed; this thread did the adding.
         let read = self.read_bytes.load(Ordering::Relaxed);
-        // What was read ahead is not done. Of compressed data that is an estimate.
+        // Bytes that were read ahead are not done. For compressed data the result is an estimate.
         let of_file = read.saturating_sub(self.bytes_before) as f64 * self.window.taken();
         Some(((self.bytes_before + of_file as u64).min(all), all))
     }
 }
 
-/// Capture time over several rounds.
+/// The capture time over several rounds.
 #[derive(Debug, Default)]
 struct Clock {
-    /// Added to the times of this round.
+    /// The offset that is added to the times of this round.
     shift: u64,
     /// The first time in the captures.
     first: Option<u64>,
-    /// The latest time given out.
+    /// The latest time assigned.
     latest: u64,
 }
 
 impl Clock {
-    /// The time of a frame, and whether the one it has could be counted; else, and where the file gives none, it takes
-    /// the latest.
+    /// The time of a frame, and whether its own time was valid. A frame without a valid time gets the latest time
+    /// assigned.
     #[inline]
     fn stamp(&mut self, time: Time) -> (u64, bool) {
         let Time::At(time) = time else { return (self.latest, time == Time::None) };
@@ -374,7 +374,7 @@ impl Clock {
         }
     }
 
-    /// Goes on just after the latest time.
+    /// Begins a round just after the latest time.
     fn begin_round(&mut self) {
         self.shift = self.latest.saturating_add(1).saturating_sub(self.first.unwrap_or(0));
     }

@@ -1,4 +1,4 @@
-//! The bytes of one file, a bounded piece of them at a time.
+//! A bounded buffer of the bytes of one file.
 //!
 //! ```text
 //!   bytes  [ done │ start ── not yet read ── end │ free ]
@@ -9,36 +9,35 @@ use super::container::Opened;
 use crate::source::IssueKind;
 use std::io::{self, Read};
 
-/// Longest record or block that is looked into, in bytes. A packet of the greatest length
-/// accepted ([`MAX_CAPTURED`](crate::block::MAX_CAPTURED)) with its options fits four times over.
+/// The longest record or block that is parsed, in bytes. It is four times the largest accepted packet
+/// ([`MAX_CAPTURED`](crate::block::MAX_CAPTURED)), which leaves room for options.
 pub const MAX_RECORD: usize = 1 << 20;
 
-/// Bytes asked of a file at a time. It fits the second-level cache, where the frames are copied
-/// from while they are still there.
+/// How many bytes to read from a file at a time. They fit into the second-level cache, and frames are copied from there.
 const CHUNK: usize = 256 * 1024;
 
-/// Bytes asked of a decompressor at a time. When it finds damage it drops what it had already
-/// produced in that call, so this is also what damage within compressed data can cost.
+/// How many bytes to read from a decompressor at a time. If it finds damage, it discards the output of that call, so this
+/// is also how much is lost to damage in compressed data.
 const DECOMPRESSED_CHUNK: usize = 32 * 1024;
 
-/// Why bytes that were asked for are not there.
+/// Why requested bytes are not available.
 #[derive(Debug)]
 pub(super) enum Missing {
-    /// They may come, but the caller would rather not wait for them.
+    /// They may arrive later, but the caller does not want to wait.
     Wait,
-    /// The input ends after `have` of them.
+    /// The input ends after `have` of these bytes.
     End { have: u64 },
-    /// Reading failed after `have` of them.
+    /// Reading failed after `have` of these bytes.
     Failed { have: u64, failure: String, kind: IssueKind },
 }
 
 impl Missing {
-    /// The input ended in good order, where a record would begin.
+    /// Whether the input ended regularly, where a record would begin.
     pub(super) fn is_clean_end(&self) -> bool {
         matches!(self, Missing::End { have: 0 })
     }
 
-    /// The same, where `before` bytes were had before.
+    /// The same, if `before` of the bytes were read earlier.
     pub(super) fn after(self, before: u64) -> Missing {
         match self {
             Missing::Wait => Missing::Wait,
@@ -50,7 +49,7 @@ impl Missing {
     }
 }
 
-/// A bounded piece of a file that moves along it.
+/// A bounded part of a file that moves along it.
 pub(super) struct Window {
     input: Option<Opened>,
     failure: Option<io::Error>,
@@ -58,7 +57,7 @@ pub(super) struct Window {
     start: usize,
     end: usize,
     offset: u64,
-    /// Whether to wait for a pipe that has nothing to give just now.
+    /// Whether to wait for a pipe that has no data at present.
     waits: bool,
 }
 
@@ -75,7 +74,7 @@ impl Window {
         }
     }
 
-    /// Begins with a new input; the memory is kept.
+    /// Begins a new input and keeps the memory.
     pub(super) fn restart(&mut self, input: Opened) {
         if self.bytes.is_empty() {
             self.bytes = vec![0; CHUNK];
@@ -84,40 +83,40 @@ impl Window {
             Window { input: Some(input), bytes: std::mem::take(&mut self.bytes), ..Window::new() };
     }
 
-    /// Lets go of the input.
+    /// Closes the input.
     pub(super) fn close(&mut self) {
         self.input = None;
     }
 
-    /// Bytes from the start of the file, as decompressed, to the next byte.
+    /// The offset of the next byte in the decompressed file.
     #[inline]
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The part of the bytes read so far that was taken.
+    /// The fraction of the bytes read so far that was taken.
     pub(super) fn taken(&self) -> f64 {
         self.offset as f64 / (self.offset + (self.end - self.start) as u64).max(1) as f64
     }
 
-    /// Whether the next [`need`](Window::need) may wait for a pipe to give more.
+    /// Sets whether the next [`need`](Window::need) may wait for data of a pipe.
     pub(super) fn set_waits(&mut self, waits: bool) {
         self.waits = waits;
     }
 
-    /// Sees to it that the next `count` bytes, [`MAX_RECORD`] at most, are in the window.
+    /// Ensures that the next `count` bytes, at most [`MAX_RECORD`], are in the window.
     #[inline]
     pub(super) fn need(&mut self, count: usize) -> Result<(), Missing> {
         if self.end - self.start >= count { Ok(()) } else { self.refill(count) }
     }
 
-    /// What is in the window.
+    /// The bytes in the window.
     #[inline]
     pub(super) fn data(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// The next `count` bytes, which are in the window, and goes past them.
+    /// Takes the next `count` bytes, which must be in the window.
     #[inline]
     pub(super) fn take(&mut self, count: usize) -> &[u8] {
         let start = self.start;
@@ -126,8 +125,8 @@ impl Window {
         &self.bytes[start..self.start]
     }
 
-    /// Goes past `count` bytes, however many. It waits for a pipe whatever
-    /// [`set_waits`](Window::set_waits) said last, since it can't be done by halves.
+    /// Skips any number of bytes. It waits for a pipe regardless of [`set_waits`](Window::set_waits), since it can't stop
+    /// halfway.
     pub(super) fn skip(&mut self, count: u64) -> Result<(), Missing> {
         self.waits = true;
         let mut left = count;
@@ -166,7 +165,7 @@ impl Window {
         !self.waits && self.input.as_ref().is_some_and(|input| input.is_pipe)
     }
 
-    /// Reads what one call gives; 0 at the end and after a failure.
+    /// Makes one read call; 0 at the end and after an error.
     fn read_once(&mut self) -> usize {
         let Some(input) = &mut self.input else { return 0 };
         let most = if input.compression.is_some() { DECOMPRESSED_CHUNK } else { CHUNK };

@@ -1,20 +1,20 @@
-//! What synthetic traffic is to be made, and how that is written.
+//! The specification of synthetic traffic, and its text form.
 
 use crate::block::MAX_TIME_NS;
 use std::str::FromStr;
 
-/// Smallest frame, in bytes without the checksum: Ethernet's, and room for IPv6 with TCP.
+/// The smallest frame, in bytes without the checksum: Ethernet's minimum, with room for IPv6 with TCP.
 pub(super) const MIN_SIZE: u16 = 60;
-/// Largest frame.
+/// The largest frame.
 pub(super) const MAX_SIZE: u16 = 9018;
-/// What traffic to make.
+/// A specification of traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticSpec {
-    /// Frames altogether.
+    /// The total number of frames.
     pub packets: u64,
     /// Established flows.
     pub flows: u32,
-    /// How the packets are shared among them.
+    /// The distribution of the packets over these flows.
     pub share: Share,
     /// Frame sizes.
     pub size: Size,
@@ -22,15 +22,15 @@ pub struct SyntheticSpec {
     pub protocol: Protocol,
     /// IP versions.
     pub ip: IpVersions,
-    /// A flood beside the established flows.
+    /// A flood in addition to the established flows.
     pub flood: Flood,
     /// Frames per second, for their timestamps.
     pub rate: f64,
-    /// Seed of everything random.
+    /// The seed of all random values.
     pub seed: u64,
 }
 
-/// How packets are shared among flows.
+/// The distribution of packets over flows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
     /// Every flow is as likely as any other.
@@ -55,7 +55,7 @@ pub enum Protocol {
     Tcp,
     /// UDP.
     Udp,
-    /// Flow by flow one or the other.
+    /// Each flow is one or the other.
     Mixed,
 }
 
@@ -66,16 +66,16 @@ pub enum IpVersions {
     V4,
     /// IPv6.
     V6,
-    /// Flow by flow one or the other.
+    /// Each flow is one or the other.
     Mixed,
 }
 
-/// Attack traffic beside the established flows; the number is its share of the packets, 0 to 1.
+/// Attack traffic in addition to the established flows. The number is its share of the packets, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Flood {
     /// No attack.
     None,
-    /// Every packet a flow of its own.
+    /// Every packet is a separate flow.
     Spoofed(f64),
     /// 100,000 flows that all have the same hash.
     SameHash(f64),
@@ -97,14 +97,14 @@ impl Default for SyntheticSpec {
     }
 }
 
-/// Why a text is no specification.
+/// Why a text is not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// There is no such key.
+    /// The key does not exist.
     #[error("there is no key '{0}' in a synthetic load")]
     UnknownKey(String),
-    /// The value of a key can't be used; holds key, value, and what fits.
+    /// The value of a key is not valid; holds the key, the value, and the valid values.
     #[error("'{1}' is not a value of '{0}': it takes {2}")]
     BadValue(&'static str, String, &'static str),
     /// An item is not `key=value`.
