@@ -12,7 +12,7 @@ fn after_includes() -> String {
 
 const TRAILER: &str = "\
 /**
- * The packet of this number, from 0 on; there are `list->count`.
+ * Returns packet `number` of the list, from 0 to `list->count` - 1.
  */
 static inline const rxsteer_packet *rxsteer_packet_at(const rxsteer_list *list, size_t number)
 {

@@ -91,7 +91,7 @@ pub struct PipelineConfig {
     pub batch: usize,
     /// What happens to a packet whose backlog is full.
     pub on_full: OnFull,
-    /// Pin RX threads and workers to their CPUs, if this host has all of them.
+    /// Pin RX threads and workers to their CPUs, if this process may use all of these CPUs.
     pub pin: bool,
     /// Number every packet in its flow and check the order on the workers. This also counts flows and moves. It
     /// costs a table lookup per packet.
