@@ -27,46 +27,46 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Steer an interface in the best way, measured before and after
+/// Measure which steering is best for an interface, and apply it
 ///
-/// First it measures whether a CPU is short of time; without need it changes nothing. Then it tries native XDP (rxsteer run),
-/// and where that can't run or is not better, the kernel's own RPS and RFS. What is worse is undone. It steers until it ends, and then
-/// restores the interface.
+/// First it measures whether a CPU is short of time; if none is, it changes nothing. Then it tries native XDP
+/// (rxsteer run). If that can't run or is not better, it tries the kernel's own RPS and RFS. It undoes what is worse.
+/// It steers until it ends, and then restores the interface.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer auto eth0\n  \
     rxsteer auto wg0 --verify 60s\n  \
     rxsteer auto eth0 --policy rfs --cpus 1-3 --verify 2m\n\n\
-    Each step prints its reason. rxsteer status shows what holds. To keep the kernel's settings over a boot: rxsteer host \
-    apply --persist.\n\n\
-    Exit status: 0 it steered until it was ended, or there was nothing to do; 1 everything that was tried was worse, and all is \
-    as before; 2 it could not run.")]
+    Each step prints its reason. rxsteer status shows the current state. To keep the kernel's settings across \
+    reboots: rxsteer host apply --persist.\n\n\
+    Exit status: 0 it steered until it was ended, or there was nothing to do; 1 every attempt was worse, and was \
+    undone; 2 it could not run.")]
 pub(crate) struct AutoArgs {
     /// The interface
     #[arg(value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// Measure before and after for this long, each way that is tried
+    /// Measure for this long before and after each attempt
     #[arg(long, value_name = "DURATION", value_parser = parse_verify, default_value = "60s")]
     pub(crate) verify: Duration,
 
-    /// Measure for this long whether there is anything to do
+    /// Measure for this long whether a CPU is short of time
     #[arg(long, value_name = "DURATION", value_parser = crate::input_args::parse_sample, default_value = "10s")]
     pub(crate) sample: Duration,
 
-    /// The policy, in the words of rxsteer run; by default what the measurement leads to
+    /// The policy, as in rxsteer run; by default chosen by the measurement
     #[arg(long, value_name = "POLICY", value_parser = rxsteer_settings::policy)]
     pub(crate) policy: Option<Policy>,
 
-    /// CPUs to steer to: a list like 0-3,8, CPU 4 alone is 4-4; by default what the measurement leads to
+    /// CPUs to steer to: a list like 0-3,8, CPU 4 alone is 4-4; by default chosen by the measurement
     #[arg(long, value_name = "LIST", value_parser = cpus_listed)]
     pub(crate) cpus: Option<CpuSet>,
 
-    /// Continue where the measurement finds nothing to do
+    /// Continue even if there is nothing to do
     #[arg(long)]
     pub(crate) anyway: bool,
 
-    /// End after this long, e.g. 10m, counted from the start; longer than --sample and --verify together
+    /// End this long after the start, e.g. 10m; it must be longer than --sample and --verify together
     #[arg(long, value_name = "DURATION", value_parser = crate::input_args::parse_sample)]
     pub(crate) duration: Option<Duration>,
 }

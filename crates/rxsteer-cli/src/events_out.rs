@@ -35,12 +35,13 @@ const END: Duration = Duration::from_secs(1);
 /// Where events go.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventsArg {
-    /// Also write what happens to this file, or with - to standard output: one JSON object a line
+    /// Also write events to this file, or with - to standard output: one JSON object per line
     ///
-    /// Each line has number, time_ns (Unix time), kind, text and fields, e.g. {"number":3,"time_ns":1795448400000000000,
-    /// "kind":"cpu_offline","text":"CPU 1 went offline: …","fields":{"cpus":"1"}}. An existing file is appended to. With - the report at
-    /// the end goes to standard error. Without this option, a process that systemd started writes these lines to the journal,
-    /// in place of its messages. Example: --events - | jq -r .kind
+    /// Each line has number, time_ns (Unix time), kind, text and fields, e.g.
+    /// {"number":3,"time_ns":1795448400000000000, "kind":"cpu_offline","text":"CPU 1 went offline:
+    /// …","fields":{"cpus":"1"}}. rxsteer appends to an existing file. With -, the final report goes to standard
+    /// error. Without this option, a process that systemd started writes these lines to the journal, instead of its
+    /// messages. Example: --events - | jq -r .kind
     #[arg(long = "events", value_name = "FILE|-", value_hint = ValueHint::FilePath,
           help_heading = "Output")]
     pub(crate) to: Option<PathBuf>,

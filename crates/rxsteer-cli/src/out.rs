@@ -21,10 +21,11 @@ use std::sync::atomic::AtomicBool;
 pub(crate) struct OutArgs {
     /// Write the packets, e.g. pcap:parts/%d.pcap
     ///
-    /// Each CPU's worker writes the packets that it processes, in order, to an output of its own; %d stands for the CPU.
-    /// pcap:DIR/%d.pcap and pcap:DIR/%d.pcap.zst are files. pipe:PATH%d are named pipes, made if they do not exist; the run
-    /// begins when each has a reader. tap:NAME%d are tap interfaces, made for the run. veth:NAME%d are interfaces that exist.
-    /// If a pipe or an interface is full, packets wait or are dropped, by the same rule as for a full backlog.
+    /// Each CPU's worker writes the packets that it processes, in order, to its own output; %d stands for the CPU.
+    /// pcap:DIR/%d.pcap and pcap:DIR/%d.pcap.zst are files. pipe:PATH%d are named pipes, made if they do not exist;
+    /// the run begins when each has a reader. tap:NAME%d are tap interfaces, made for the run. veth:NAME%d are
+    /// interfaces that exist. If a pipe or an interface is full, packets wait or are dropped, by the same rule as for
+    /// a full backlog.
     #[arg(long, value_name = "KIND:NAME", value_hint = ValueHint::AnyPath, help_heading = "Output",
           value_parser = words(SinkKind::WORDS, parse_out))]
     pub(crate) out: Option<SinkSpec>,

@@ -43,7 +43,7 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "FACTOR", default_value = "1x", hide_default_value = true, value_parser = parse_speed, allow_hyphen_values = true, requires = "from", help_heading = "Recordings")]
     pub(crate) from_speed: f64,
 
-    /// Packets taken at most, e.g. 100000; the rest is left out and reported
+    /// Most packets to send, e.g. 100000; the report counts those left out
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_PACKETS, value_parser = whole::<u32, 1, { MAX_PACKETS as u64 }>, requires = "from", help_heading = "Recordings")]
     pub(crate) from_packets: u32,
 
@@ -59,8 +59,8 @@ pub(crate) struct FromArgs {
 
     /// The secret of the flow hash in every run, up to 32 hex digits, e.g. 2a
     ///
-    /// Hashes are then those of `rxsteer replay --hash-seed 2a`. By default each seed has a secret of its own, so that other
-    /// flows share a CPU.
+    /// Hashes are then those of `rxsteer replay --hash-seed 2a`. By default each seed has its own secret, so that
+    /// different flows share a CPU.
     #[arg(long, value_name = "HEX", requires = "from", help_heading = "Recordings")]
     pub(crate) from_hash_seed: Option<HashSeed>,
 
@@ -84,9 +84,9 @@ pub(crate) struct FromArgs {
 /// `--from-spread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SpreadChoice {
-    /// All gaps of a record are alike
+    /// Equal gaps within a record
     Even,
-    /// Drawn by --seed: each moment is as likely as the others
+    /// Random times, drawn by --seed
     Random,
 }
 
