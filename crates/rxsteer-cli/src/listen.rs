@@ -27,7 +27,7 @@ pub(crate) struct Listen {
 
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        "it takes ADDRESS:PORT, e.g. 127.0.0.1:9817 or [::1]:9817 for this host alone".to_owned()
+        "expected ADDRESS:PORT, e.g. 127.0.0.1:9817 or [::1]:9817 for this host alone".to_owned()
     })
 }
 

@@ -129,7 +129,7 @@ fn parse_collector(text: &str) -> Result<String, String> {
     if is_right {
         Ok(text.to_owned())
     } else {
-        Err(format!("'{text}' is no collector: it takes HOST:PORT, e.g. 192.0.2.1:4739"))
+        Err(format!("'{text}' is not a collector: expected HOST:PORT, e.g. 192.0.2.1:4739"))
     }
 }
 
@@ -144,7 +144,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
 fn parse_rotation(text: &str) -> Result<Duration, String> {
     let every = parse_interval(text)?;
     if every.subsec_nanos() != 0 || every.is_zero() {
-        return Err("it takes whole seconds, at least 1s, e.g. 10m".to_owned());
+        return Err("expected whole seconds, at least 1s, e.g. 10m".to_owned());
     }
     Ok(every)
 }

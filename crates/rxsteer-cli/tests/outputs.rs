@@ -198,7 +198,7 @@ fn memory_that_can_not_be_had_is_said() {
     ] {
         let few = if more.contains(&"--cpus") { &few[..3] } else { &few[..] };
         let output = limited(HALF_GIB, &[few, more].concat());
-        assert_refused(&output, "of memory, which can't be had; lower max-backlog");
+        assert_refused(&output, "of memory, which can't be allocated; lower max-backlog");
     }
     let output = limited(HALF_GIB, &few);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));

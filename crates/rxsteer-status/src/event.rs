@@ -216,8 +216,8 @@ impl EventLog {
             let count = std::mem::take(&mut limit.suppressed);
             let seconds = now.saturating_duration_since(limit.since).as_secs().max(1);
             let text = format!(
-                "{count} events of the kind {} were left out in the last {seconds} s: of each kind {BURST} come at once, \
-                 then one a second",
+                "{count} events of the kind {} were left out in the last {seconds} s: the limit for each kind is \
+                 {BURST} at once, then one per second",
                 kind.name()
             );
             let happened = Happened::new(EventKind::Suppressed, text);

@@ -199,7 +199,7 @@ const LONGEST_VERIFY: Duration = Duration::from_secs(3600);
 pub(crate) fn parse_verify(text: &str) -> Result<Duration, String> {
     let time = parse_interval(text)?;
     if !(SHORTEST_VERIFY..=LONGEST_VERIFY).contains(&time) {
-        return Err("it takes from 3 s to an hour, e.g. 30s".to_owned());
+        return Err("expected 3 s to an hour, e.g. 30s".to_owned());
     }
     Ok(time)
 }

@@ -138,7 +138,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
         .filter(|seconds| (1e-6..=LONGEST_SECONDS).contains(seconds))
         .ok_or_else(|| {
             format!(
-                "it takes seconds of simulated time, 0.000001 to {LONGEST_SECONDS:.0}, e.g. 0.5"
+                "expected seconds of simulated time, 0.000001 to {LONGEST_SECONDS:.0}, e.g. 0.5"
             )
         })
 }

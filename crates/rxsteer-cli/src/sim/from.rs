@@ -95,7 +95,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     let speed = number.parse::<f64>().ok();
     speed.filter(|speed| *speed > 0.0 && *speed <= HIGHEST_SPEED).ok_or_else(|| {
         format!(
-            "it takes a factor above 0 and at most {HIGHEST_SPEED:.0}, e.g. 10x for ten times as fast"
+            "expected a factor above 0 and at most {HIGHEST_SPEED:.0}, e.g. 10x for ten times as fast"
         )
     })
 }

@@ -77,7 +77,7 @@ mod tests {
             ("rps,1=2", "there is no policy '1=2'"),
             ("bound:0=1,0=2,rps", "bound twice"),
             ("rps,,sparse", "there is no policy ''"),
-            ("rps,sparse:loops=9", "loops is 1 to 5"),
+            ("rps,sparse:loops=9", "loops must be 1 to 5"),
         ] {
             let error = parse_policies(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -130,7 +130,7 @@ impl<'a> Item<'a> {
     }
 
     fn takes(&self, what: &str) -> FileError {
-        self.wrong(format!("it takes {what}, not {}", self.node.shown()))
+        self.wrong(format!("expected {what}, not {}", self.node.shown()))
     }
 
     pub(super) fn text(&self) -> Read<&'a str> {

@@ -178,7 +178,7 @@ fn interrupts(item: &Item<'_>) -> Read<Interrupts> {
             cpus.parse().map(Interrupts::Spread).map_err(|error| item.wrong(format!("{error}")))
         }
         _ => Err(item.wrong(format!(
-            "it takes \"fixed\" or \"spread:CPUS\", e.g. \"spread:0-3\", not {}",
+            "expected \"fixed\" or \"spread:CPUS\", e.g. \"spread:0-3\", not {}",
             Node::shown(item.node)
         ))),
     }

@@ -158,7 +158,7 @@ fn share(item: &Item<'_>) -> Read<Share> {
                 Err(item.wrong(format!("'{exponent}' is no number; write e.g. \"zipf:1.1\"")))
             }
         },
-        _ => Err(item.wrong(format!("it takes \"equal\" or \"zipf:EXPONENT\", not \"{text}\""))),
+        _ => Err(item.wrong(format!("expected \"equal\" or \"zipf:EXPONENT\", not \"{text}\""))),
     }
 }
 
