@@ -72,7 +72,7 @@ pub(crate) struct AutoArgs {
 }
 
 /// Said where an interface is left alone.
-const UNCHANGED: &str = "rxsteer: nothing is changed; --anyway goes on all the same";
+const UNCHANGED: &str = "rxsteer: nothing was changed; to continue anyway, add --anyway";
 
 /// The command.
 pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
@@ -83,7 +83,11 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     let links = links()?;
     let chosen = check::chosen(std::slice::from_ref(&args.interface), &links)?;
     let [link] = chosen.as_slice() else {
-        anyhow::bail!("{} means {} interfaces; name one", printable(&args.interface), chosen.len());
+        anyhow::bail!(
+            "{} matches {} interfaces; name one",
+            printable(&args.interface),
+            chosen.len()
+        );
     };
     let name = printable(&link.name).into_owned();
     if let Some(error) = check::busy(link) {
@@ -91,7 +95,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     }
     let may_change = nix::unistd::geteuid().is_root();
     if !may_change {
-        note("rxsteer: this user is not root, so what is found can't be set; it is only measured");
+        note("rxsteer: this user is not root, so rxsteer only measures, and changes nothing");
     }
     // What no measurement changes is said without one.
     let alone = left_alone(&InterfaceKnobs::look(&root, &link.name)?);
@@ -100,7 +104,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         note(UNCHANGED);
         return Ok(Outcome::Success);
     }
-    note(&format!("rxsteer: step 1: {name} is measured for {:?}", args.sample));
+    note(&format!("rxsteer: step 1: measuring {name} for {:?}", args.sample));
     let mut ended = false;
     let is_ended = |time| {
         ended = waiting.is_ended_within(time);
@@ -119,7 +123,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         note(if recommended.found.commands.is_empty() {
             UNCHANGED
         } else {
-            "rxsteer: nothing is changed: the NIC's own settings are yours to make (see above); --anyway goes on without them"
+            "rxsteer: nothing was changed: set the NIC as shown above, or add --anyway to continue without that"
         });
         return Ok(Outcome::Success);
     }
@@ -151,8 +155,8 @@ fn refuse(args: &AutoArgs, topology: &Topology) -> anyhow::Result<()> {
     let least = args.sample + args.verify;
     anyhow::ensure!(
         args.duration.is_none_or(|duration| duration > least),
-        "--duration {:?} is over before it is measured: --sample {:?} and --verify {:?} come first; name a longer --duration, \
-         or shorter ones of these",
+        "--duration {:?} ends before the measurements: they take --sample {:?} and --verify {:?}; give a longer \
+         --duration, or shorter --sample and --verify",
         args.duration.unwrap_or_default(),
         args.sample,
         args.verify
@@ -284,8 +288,8 @@ mod with_xdp {
     ) -> anyhow::Result<Native> {
         let name = &recommended.facts.knobs.name;
         note(&format!(
-            "rxsteer: step 2: native XDP: rxsteer run {name} {}; measured for {:?} before and after. Softirq here is all the \
-             time that CPUs are not idle: the threads of XDP are no softirqs",
+            "rxsteer: step 2: native XDP: rxsteer run {name} {}; measuring for {:?} before and after. Softirq here \
+             means all the time that CPUs are not idle, because the threads of XDP are not softirqs",
             options.arguments().join(" "),
             args.verify
         ));
@@ -294,7 +298,7 @@ mod with_xdp {
         if !slices(Turn::Old, name, slice, waiting, &mut turns) {
             return Ok(Native::Ended(Outcome::Interrupted));
         }
-        let folder = tempfile::tempdir().context("no place for a socket")?;
+        let folder = tempfile::tempdir().context("can't make a folder for the control socket")?;
         let socket = folder.path().join("auto.sock");
         let program = std::env::current_exe().context("can't find the program's own path")?;
         let mut run = Command::new(program);
@@ -333,10 +337,10 @@ mod with_xdp {
             }
             Verdict::Same => return Ok(Native::Not("it makes no clear difference".to_owned())),
             Verdict::TooQuiet { .. } => {
-                return Ok(Native::Not("too few packets came to compare".to_owned()));
+                return Ok(Native::Not("too few packets arrived to compare".to_owned()));
             }
         }
-        note("rxsteer: native XDP steers; as before when this ends");
+        note("rxsteer: native XDP steers; this is undone when rxsteer ends");
         loop {
             let is_over = until.is_some_and(|until| Instant::now() >= until);
             if is_over || waiting.is_ended_within(STEP) {

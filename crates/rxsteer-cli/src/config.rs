@@ -81,7 +81,7 @@ pub(crate) fn command(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         checked.mistakes.iter().for_each(note);
         if is_right {
             checked.notes.iter().for_each(|text| note(&format!("{file}: {text}")));
-            output::print(&format!("{file} is right\n"))?;
+            output::print(&format!("{file} is correct\n"))?;
         }
     }
     Ok(if is_right { Outcome::Success } else { Outcome::Findings })

@@ -92,7 +92,7 @@ impl EventsArg {
         let name = rxsteer_user::shown(path);
         anyhow::ensure!(
             !path.is_dir(),
-            "{name} is a folder, and --events takes a file; name one in it"
+            "{name} is a folder, and --events requires a file; name a file in it"
         );
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
@@ -101,7 +101,7 @@ impl EventsArg {
             std::fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         anyhow::ensure!(
             !is_missing,
-            "there is no folder {} for --events {name}; make it first",
+            "there is no folder {} for --events {name}; create it first",
             rxsteer_user::shown(folder)
         );
         Ok(())
@@ -226,11 +226,13 @@ impl EventsOut {
         let Some(Lines { to, ended, lost, .. }) = self.lines else { return };
         drop(to);
         if ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
-            output::note("rxsteer: the last events are not written: their reader does not read");
+            output::note(
+                "rxsteer: the last events were not written, because their reader does not read",
+            );
         }
         if lost > 0 {
             output::note(&format!(
-                "rxsteer: {lost} events were left out: they were read too slowly"
+                "rxsteer: {lost} events were left out, because their reader was too slow"
             ));
         }
     }
@@ -332,8 +334,8 @@ fn write_all(name: &str, mut to: Box<dyn Write + Send>, lines: &Receiver<String>
                 failed += 1;
                 if failed == 1 {
                     output::note(&format!(
-                        "rxsteer: events can't be written to {name}: {error}. Those until it works again are missing \
-                         there; rxsteer status --json has the last ones"
+                        "rxsteer: events can't be written to {name}: {error}. Until that works again, events are \
+                         missing there; rxsteer status --json has the last ones"
                     ));
                 }
             }

@@ -63,7 +63,7 @@ mod serving {
                 None => {
                     anyhow::ensure!(
                         !has_token,
-                        "--listen-token-file is of use only with --listen ADDRESS:PORT"
+                        "--listen-token-file requires --listen ADDRESS:PORT"
                     );
                     Ok(())
                 }

@@ -63,8 +63,9 @@ impl OutArgs {
         }
         if policies(config).iter().any(Policy::moves_flows) || !config.changes.is_empty() {
             output::note(
-                "rxsteer: here a flow can move to another CPU, and goes on in that CPU's output; a program that follows \
-                 connections then sees a part of them. --policy rps keeps each flow in one output.",
+                "rxsteer: under this policy a flow can move to another CPU, and then continues in that CPU's \
+                 output; a program that follows connections sees only a part of them. --policy rps keeps each flow \
+                 in one output.",
             );
         }
         let waiting = |names: &[&str]| {

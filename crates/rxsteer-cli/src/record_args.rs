@@ -169,7 +169,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
 fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
     let Some(text) = std::env::var_os(KEY_VARIABLE) else { return Ok(None) };
     let key = text.to_string_lossy().parse();
-    key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is wrong: {error}"))
+    key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is invalid: {error}"))
 }
 
 /// Where flow records go.

@@ -61,7 +61,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     let names = rxsteer_settings::names::<AnySettings>();
     if let Some(key) = interface.filter(|word| names.iter().any(|name| name == word)) {
         anyhow::bail!(
-            "'{key}' has no value; write e.g. {key}=VALUE (rxsteer set --help says which)"
+            "'{key}' has no value; write e.g. {key}=VALUE (rxsteer set --help lists the values)"
         );
     }
     anyhow::ensure!(
@@ -77,7 +77,10 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
     let Answer::Set(changed) = client::ask(&socket, &request)? else {
-        anyhow::bail!("the instance at {} answers something else", shown(&socket));
+        anyhow::bail!(
+            "the instance at {} sent an unexpected answer; is it of another version?",
+            shown(&socket)
+        );
     };
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&changed)?))?;
@@ -89,15 +92,15 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     }
     if !changed.holds {
         output::note(
-            "rxsteer: the change is still pending; the former settings hold until rxsteer status no longer says that a \
-             change is under way",
+            "rxsteer: the change is still pending; the old settings apply until rxsteer status no longer shows a \
+             change under way",
         );
         return Ok(Outcome::Findings);
     }
     if !changed.done {
         output::note(
-            "rxsteer: the new settings hold, but what was sent by the old ones is still under way; rxsteer status \
-             says when it is delivered",
+            "rxsteer: the new settings apply, but frames sent under the old ones are still under way; rxsteer \
+             status shows when they are delivered",
         );
     }
     Ok(Outcome::Success)

@@ -116,7 +116,7 @@ pub(crate) fn covered(rules: &Rules) -> Vec<String> {
     let hidden = PacketRule::partly_hidden(&rules);
     let part = hidden.iter().take(MOST_NAMED).map(|&(part, by)| {
         format!(
-            "{} matches only in part: packets that {} matches too go by that, which comes first",
+            "{} matches only in part: {} comes first, and applies to the packets that both match",
             name(part),
             name(by)
         )
@@ -152,8 +152,7 @@ impl SteerArgs {
             .map_err(|why| anyhow::anyhow!("--rule {why}"))?;
         anyhow::ensure!(
             settings.flows.hash_seed.is_none() || is_symmetric,
-            "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
-             --hash toeplitz:HEXKEY"
+            "--hash-seed is the secret of the symmetric hash; Toeplitz has a key instead: --hash toeplitz:HEXKEY"
         );
         Ok(settings)
     }
@@ -183,7 +182,7 @@ impl SteerSettings {
         match &self.steering.cpus {
             Some(choice) => Ok(choice.cpus(allowed)),
             None => allowed
-                .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3"),
+                .context("can't find out which CPUs this host has; name them, e.g. --cpus 0-3"),
         }
     }
 
@@ -210,7 +209,7 @@ impl SteerSettings {
         let Some(devices) = self.rx_devices else { return Ok(Vec::new()) };
         anyhow::ensure!(
             (1..=queues).contains(&devices),
-            "{devices} devices are asked for, but there are RX queues for {queues} at most"
+            "--rx-devices {devices} is too many: there are {queues} RX queues; give at most that many"
         );
         let device = |queue| u32::from(queue) * u32::from(devices) / u32::from(queues);
         Ok((0..queues).map(|queue| device(queue) as u16).collect())

@@ -59,7 +59,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 fn parse_look_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_interval(text)?;
     if !(SHORTEST..=LONGEST).contains(&interval) {
-        return Err("an interval is 50ms to 1h, e.g. 1s".to_owned());
+        return Err("the interval must be 50ms to 1h, e.g. 1s".to_owned());
     }
     Ok(interval)
 }
@@ -93,14 +93,14 @@ mod showing {
     pub(crate) fn command(args: &TopArgs) -> anyhow::Result<Outcome> {
         anyhow::ensure!(
             args.once || (std::io::stdout().is_terminal() && std::io::stdin().is_terminal()),
-            "standard input and output are no terminal; rxsteer top --once prints one frame as text"
+            "standard input and output are not a terminal; rxsteer top --once prints one frame as text"
         );
         let size = args.once.then(frame_size);
         if let Some(Size { width, height }) = size {
             anyhow::ensure!(
                 width >= MIN_SIZE.width && height >= MIN_SIZE.height,
-                "a frame needs {} columns and {} lines, and these are {width} and {height}; COLUMNS=100 LINES=40 \
-                 rxsteer top --once sets others",
+                "a frame needs {} columns and {} lines, and has {width} and {height}; to set others: COLUMNS=100 \
+                 LINES=40 rxsteer top --once",
                 MIN_SIZE.width,
                 MIN_SIZE.height
             );

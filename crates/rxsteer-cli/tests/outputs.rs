@@ -285,5 +285,5 @@ fn times_beyond_2262_are_reported_and_not_counted() {
         }
     }
     let output = rxsteer(&["replay", "--synthetic", "packets=10000000,rate=0.001"]);
-    assert_refused(&output, "more than the 292 years");
+    assert_refused(&output, "longer than 292 years");
 }

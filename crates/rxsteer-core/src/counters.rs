@@ -80,7 +80,8 @@ counters! {
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
         Matched, "matched", Packets, "Packets to the CPU that a rule before the policy names.";
-        Deferred, "deferred", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
+        Deferred, "deferred", Packets, "Packets sent to the CPU in their flow table slot, not to their target: \
+                   earlier ones were still under way there, or the slot's hysteresis was not used up.";
     }
 }
 

@@ -64,7 +64,10 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
 pub fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
     match ask(socket, &Request::Status { flows, reset })? {
         Answer::Status(status) => Ok(*status),
-        _ => anyhow::bail!("the instance at {} answers something else", shown(socket)),
+        _ => anyhow::bail!(
+            "the instance at {} sent an unexpected answer; is it of another version?",
+            shown(socket)
+        ),
     }
 }
 
@@ -73,7 +76,10 @@ pub fn status_within(socket: &Path, flows: u32, timeout: Duration) -> anyhow::Re
     match asked(socket, &Request::Status { flows, reset: false }, timeout)? {
         Answer::Status(status) => Ok(*status),
         Answer::Error(why) => anyhow::bail!(why),
-        _ => anyhow::bail!("the instance at {} answers something else", shown(socket)),
+        _ => anyhow::bail!(
+            "the instance at {} sent an unexpected answer; is it of another version?",
+            shown(socket)
+        ),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn text(explained: &Explained) -> String {
         Some(why) => line("flow", format!("none: {why}")),
     }
     if let Some(number) = explained.tunnel {
-        line("tunnel", format!("number {number:#x}, hashed in the place of ports (--key-tunnels)"));
+        line("tunnel", format!("number {number:#x}, hashed instead of ports (--key-tunnels)"));
     }
     line("hash", hash(explained));
     line(

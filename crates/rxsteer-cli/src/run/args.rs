@@ -308,7 +308,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 fn parse_pause(text: &str) -> Result<Duration, String> {
     match parse_interval(text)? {
-        pause if pause < SHORTEST_PAUSE => Err("it is at least 100ms; write e.g. 1s".to_owned()),
+        pause if pause < SHORTEST_PAUSE => Err("it must be at least 100ms, e.g. 1s".to_owned()),
         pause => Ok(pause),
     }
 }

@@ -61,7 +61,7 @@ fn pipe_in_the_place_of_the_file_is_refused() {
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let line = instance.reload(&reload).text;
-    assert!(line.ends_with("it is no regular file, which is read at the start only"), "{line}");
+    assert!(line.ends_with("it is not a regular file, so it is read only at the start"), "{line}");
 }
 
 #[test]

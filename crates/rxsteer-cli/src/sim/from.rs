@@ -131,8 +131,8 @@ impl FromArgs {
     pub(crate) fn note_of_seeds(&self, seeds: u32, faults: u32) -> Option<String> {
         (self.from_hash_seed.is_some() && seeds > 1 && faults == 0).then(|| {
             format!(
-                "with --from-hash-seed nothing in a recording is left to chance: {seeds} seeds are one run \
-                 repeated, and intervals and significance mean nothing; leave it out to have them"
+                "with --from-hash-seed nothing in a recording is random: {seeds} seeds repeat one run, so intervals \
+                 and significance mean nothing; leave it out to get them"
             )
         })
     }
@@ -232,7 +232,7 @@ impl FromFiles {
         let mut notes = Vec::new();
         if left_out.traffic > 0 {
             notes.push(format!(
-                "the recording goes the way of the scenario's first traffic, '{}'; its other {} left \
+                "the recording takes the path of the scenario's first traffic, '{}'; its other {} left \
                  out",
                 scenario.traffic[0].name,
                 counted(left_out.traffic as u64, "traffic is", "traffics are")
@@ -270,14 +270,14 @@ impl FromFiles {
                 SpreadChoice::Random => "at random, by the seed,",
             };
             notes.push(format!(
-                "flow records don't say when each packet came: those of {} are spread {how} over their \
-                 times",
+                "flow records do not have the time of each packet: the packets of {} are spread {how} over the time \
+                 of their record",
                 counted(self.records, "record", "records")
             ));
         }
         if self.records == 0 && self.args.from_spread == SpreadChoice::Random {
             notes.push(
-                "--from-spread changes nothing here: captures say when each packet came, flow records do not"
+                "--from-spread changes nothing here: captures have the time of each packet, flow records do not"
                     .to_owned(),
             );
         }
