@@ -9,8 +9,7 @@ use crate::{Outcome, shell};
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask sim-fits\n  cargo xtask sim-fits --all\n\nWhere a fit differs because the simulator was \
-                  changed on purpose, rxsteer sim --fit NAME --out crates/rxsteer-sim/fits/NAME.toml \
-                  writes it anew."
+                  changed on purpose, rxsteer sim --fit NAME --out crates/rxsteer-sim/fits/NAME.toml writes it again."
 )]
 pub(crate) struct Options {
     /// Also the one that takes some minutes (sparse), and the tables that it predicts

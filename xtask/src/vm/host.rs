@@ -80,7 +80,7 @@ pub(crate) fn initramfs(name: &str, kernel: &Path, command: &str) -> Result<Path
     make.arg(script("initramfs.sh")).arg(kernel).arg(&out).arg(command);
     match shell::output(&mut make)? {
         Ok(_) => Ok(out),
-        Err(stderr) => bail!("the initramfs of Linux {name} cannot be made: {stderr}"),
+        Err(stderr) => bail!("the initramfs of Linux {name} cannot be created: {stderr}"),
     }
 }
 

@@ -128,7 +128,7 @@ fn link(
         || interface.hardware_type != Some(crate::ETHERNET)
         || !is_permanent
     {
-        return Err(format!("{name} has no permanent address to know it by"));
+        return Err(format!("{name} has no permanent address to identify it"));
     }
     let now = root.text(&format!("/run/udev/data/n{}", interface.index)).unwrap_or_default();
     let of_udev = |field: &str| files::field(&now, field).map(str::to_owned);
@@ -138,7 +138,7 @@ fn link(
         );
     }
     let before = of_udev("E:ID_NET_LINK_FILE")
-        .ok_or_else(|| "udev does not say which .link file holds for it".to_owned())?;
+        .ok_or_else(|| "udev does not report which .link file applies to it".to_owned())?;
     let text = root
         .text(&before)
         .ok_or_else(|| format!("its .link file {before} can't be read, and would be replaced"))?;

@@ -140,7 +140,8 @@ fn rfs(facts: &Facts, measured: &Measurement) -> (Option<(u64, u64)>, Option<Str
         return (None, Some(why));
     }
     let Some(now) = facts.globals.rps_sock_flow_entries else {
-        let why = "RFS can't be set here: rps_sock_flow_entries can be seen in the first network namespace only.";
+        let why =
+            "RFS can't be set here: only the first network namespace shows rps_sock_flow_entries.";
         return (None, Some(why.to_owned()));
     };
     let why = format!(

@@ -139,7 +139,7 @@ fn faults_are_reported_with_their_lines() {
         ("duration = \"1s\"\n\n[machine]\n", "x.toml:3: [machine] needs the key 'cpus'"),
         (
             "duration = \"1s\"\n[machine]\ncpus = 0",
-            "x.toml:3: machine.cpus: a machine without CPUs",
+            "x.toml:3: machine.cpus: the machine has no CPUs",
         ),
         ("duration = \"1s\"\n[machine]\ncpus = -1", "x.toml:3: machine.cpus: it can't be negative"),
         (
@@ -216,8 +216,8 @@ fn wrong_settings_are_reported_as_such() {
             "--set traffic.bulk.flows=2: traffic.bulk.flows: there is no traffic 'bulk'",
         ),
         ("duration.x", "2", "--set duration.x=2: duration.x: 'duration' is a value"),
-        ("", "2", "--set =2: that is no path"),
-        ("a..b", "2", "--set a..b=2: that is no path"),
+        ("", "2", "--set =2: that is not the path"),
+        ("a..b", "2", "--set a..b=2: that is not the path"),
         (
             "steering.cpus",
             "0-4",

@@ -161,7 +161,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     if let Some(reason) = missing(&["chrt", "setsid", "taskset"]) {
         anyhow::bail!("cannot run: {reason} (Debian: util-linux)");
     }
-    ensure!(rxsteer_lab::online_cpus() >= 2, "it takes two CPUs");
+    ensure!(rxsteer_lab::online_cpus() >= 2, "it requires two CPUs");
     let (rounds, time) = if options.quick { (2, 500) } else { (options.rounds, options.time) };
     let busy: &[usize] = if options.quick { &[1] } else { &options.busy };
     let time = Duration::from_millis(time);
