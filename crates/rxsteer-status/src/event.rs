@@ -51,21 +51,21 @@ kinds! {
     InterfaceRefused, "interface_refused", Everyone, "An interface matches a pattern and can't be steered.";
     InterfaceGone, "interface_gone", Everyone, "An interface is no longer steered.";
     InterfaceChanged, "interface_changed", Everyone, "An interface has another name, or went up or down.";
-    InterfaceWarning, "interface_warning", Everyone, "An interface is steered, but not as one may expect.";
+    InterfaceWarning, "interface_warning", Everyone, "An interface is steered, but with a restriction.";
     CpuOffline, "cpu_offline", Everyone, "CPUs went offline.";
     CpuOnline, "cpu_online", Everyone, "CPUs are online again.";
-    ChangeDone, "change_done", Log, "A change of settings is active, and what was sent before it is delivered.";
+    ChangeDone, "change_done", Log, "A change of settings is active, and all earlier frames are delivered.";
     ChangePending, "change_pending", Everyone, "A change could not be made yet; it is tried again.";
     ChangeRefused, "change_refused", Log, "A change of settings was refused.";
     ChangeWithdrawn, "change_withdrawn", Log, "A change took too long and was withdrawn.";
-    Reloaded, "reloaded", Everyone, "The file of settings was read again.";
-    ReloadRefused, "reload_refused", Everyone, "The file of settings was read again and refused.";
+    Reloaded, "reloaded", Everyone, "The settings file was read again.";
+    ReloadRefused, "reload_refused", Everyone, "The settings file was read again and refused.";
     ThreadsProblem, "threads_problem", Everyone, "The rings' threads are not in the scheduling class of the settings.";
     Moves, "moves", Log, "How many packets moved their flow to another CPU, and how many were deferred.";
     Drops, "drops", Log, "A CPU's ring, the flow limit or a lack of memory dropped many packets.";
-    Warning, "warning", Everyone, "Something else that its user should know.";
+    Warning, "warning", Everyone, "Another warning.";
     Ended, "ended", Everyone, "The instance ends because nothing is left to steer.";
-    Suppressed, "suppressed", Everyone, "Events of one kind that were too many, and were left out.";
+    Suppressed, "suppressed", Everyone, "Too many events of one kind, which were left out.";
 }
 
 /// Something that happened to an instance.

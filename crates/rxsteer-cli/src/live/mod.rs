@@ -335,7 +335,8 @@ fn note_kernel_drops(run: &Run, ring_size: u64, way: Way) {
             match way {
                 Way::Packet => "",
                 Way::Xdp =>
-                    " If the MTU was raised meanwhile, start again: longer frames than before are dropped, too.",
+                    " If the MTU was raised in the meantime, restart rxsteer: it also drops frames that are longer \
+                     than before.",
             }
         ));
     }

@@ -141,8 +141,8 @@ fn without_measurement(knobs: &InterfaceKnobs) -> Option<(Rule, String)> {
     }
     let kind = knobs.kind.as_deref().filter(|kind| UPPER.contains(kind))?;
     let why = format!(
-        "{} is a {kind} interface: the kernel steers its packets where they arrive, on the interfaces below it. Ask for those: \
-         rxsteer host recommend IFACE",
+        "{} is a {kind} interface: the kernel steers its packets where they arrive, on the interfaces below it. \
+         Check those: rxsteer host recommend IFACE",
         knobs.name
     );
     Some((Rule::Upper, why))
@@ -395,7 +395,7 @@ impl Judge<'_> {
             (
                 Rule::Virtual,
                 format!(
-                    "{} is no NIC, so no hardware spreads its flows; the kernel's RPS does.",
+                    "{} is not a NIC, so no hardware spreads its flows; the kernel's RPS does.",
                     self.name
                 ),
             )

@@ -59,7 +59,7 @@ fn table<'a>(top: &Fields<'a>, key: &str, keys: &Keys) -> Read<Option<Fields<'a>
 
 /// The CPUs.
 pub(super) fn cpus(top: &Fields<'_>) -> Read<Vec<Cpu>> {
-    let what = "a table that says how many 'cpus' there are";
+    let what = "a table with the number of 'cpus'";
     let machine = table(top, "machine", &MACHINE)?.ok_or_else(|| top.missing("machine", what))?;
     let count: usize = machine.needed("cpus", "how many CPUs there are, e.g. 4", |item| {
         let count = item.whole()?;
