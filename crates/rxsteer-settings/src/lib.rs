@@ -42,13 +42,13 @@ pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
     ///
     /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map.
     /// bound:QUEUE=CPU,… or bound:IFACE:QUEUE=CPU,…: the CPU of the RX queue. sparse[:loops=N,after=N]: the first
-    /// flows get CPUs in turn, each flow a slot of its own; a CPU has loops slots (1 to 5, default 4), and a flow
-    /// gets one after its first N packets within a second (after=N, 1 to 255, default 1); the hash steers other
-    /// flows. rfs: the CPU where the flow's application runs; if that is unknown, the hash picks.
-    /// rfs+sparse[:loops=N,after=N]: both. rps+balance[:buckets=N,interval=T,threshold=P%,moves=N], or balance: the
-    /// hash picks a bucket, and measured load picks the bucket's CPU (default 1024 buckets, 100ms, 5%, 64 moves),
-    /// e.g. rps+balance:interval=1s; +balance also works with sparse, rfs and rfs+sparse. The default is rps; in
-    /// rxsteer run it is rfs+sparse, or sparse if the kernel has no tracepoints for rfs.
+    /// flows get CPUs in turn, each flow its own slot; a CPU has loops slots (1 to 5, default 4), and a flow gets one
+    /// with its Nth packet within a second (after=N, 1 to 255, default 1); the hash steers other flows. rfs: the CPU
+    /// where the flow's application runs; if that is unknown, the hash picks. rfs+sparse[:loops=N,after=N]: both.
+    /// rps+balance[:buckets=N,interval=T,threshold=P%,moves=N], or balance: the hash picks a bucket, and measured
+    /// load picks the bucket's CPU (default 1024 buckets, 100ms, 5%, 64 moves), e.g. rps+balance:interval=1s;
+    /// +balance also works with sparse, rfs and rfs+sparse. The default is rps; in rxsteer run it is rfs+sparse, or
+    /// sparse if the kernel has no tracepoints for rfs.
     #[arg(long, value_parser = words(Policy::NAMES, policy))]
     pub policy: Option<Policy>,
 
