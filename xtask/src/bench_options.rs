@@ -14,7 +14,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Only groups and cases whose name contains this; the baselines of their groups come along.
+    /// Only groups and cases whose name contains this, with the baselines of their groups.
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
     /// How many turns each case has.
@@ -25,10 +25,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS", default_value_t = 250)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub(crate) slice_ms: u32,
-    /// How long a cache line may take to the other CPU for a slice to count; 0 counts them all.
+    /// The longest time for a cache line to reach the other CPU, for a slice to count; 0 counts all slices.
     #[arg(long, value_name = "NS", default_value_t = 70)]
     pub(crate) gate_ns: u32,
-    /// Fixes the order of the turns; another one each time when not given.
+    /// Fixes the order of the turns; by default the order is random.
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// One JSON object instead of the table.

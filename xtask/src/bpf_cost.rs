@@ -8,10 +8,10 @@ use crate::{Outcome, shell};
 
 /// Shows what the BPF programs cost a frame, compared with a fixed redirect; requires root, clang and two CPUs.
 ///
-/// Nanoseconds by the kernel's own account, medians and quartiles of differences within rounds, for
-/// 1000 flows; 10,000 flows in trains of 8 frames; 10,000 flows of single frames in random order. At
-/// switches of a CPU, and at each send and receive of a socket (rfs), over a program that does nothing. Then what the
-/// verifier looked at, and the stack of each program.
+/// Prints nanoseconds as counted by the kernel: medians and quartiles of the differences within rounds, for 1000
+/// flows; 10,000 flows in trains of 8 frames; and 10,000 flows of single frames in random order. For context
+/// switches, and for each send and receive of a socket (rfs), it prints the difference to a program that does
+/// nothing. It also prints how many instructions the verifier processed, and the stack of each program.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bpf-cost\n  cargo xtask bpf-cost --cpus 1 --policies rps,rfs+sparse --rounds 15"
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// CPUs that frames are steered to [default: 0-1]; with 1 all go where the fixed program sends them
     #[arg(long, value_name = "CPUS")]
     cpus: Option<String>,
-    /// How often each policy has its turn
+    /// How often each policy is measured
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Frames sent in one turn

@@ -7,14 +7,14 @@ use crate::{Outcome, shell};
 
 /// Tests `rxsteer run` on live traffic in network namespaces of its own; requires root, clang and two CPUs.
 ///
-/// Order, conservation, real clients, kills, CPUs that go, faults, captures. What this machine
-/// can't do says SKIPPED, with the reason.
+/// The tests cover order, conservation of packets, real clients, kills, CPUs that go offline, faults, and captures.
+/// Tests that this machine can't run print SKIPPED, with the reason.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cargo xtask live\n  cargo xtask live --full --only order")]
 pub(crate) struct Options {
-    /// Runs the whole length, more than a quarter of an hour: 10,000,000 numbered packets a run, 200 kills, 50 times offline. Also runs
-    /// the comparisons of the C policy and of the programs in the kernel with the core, with ten times as many packets.
-    /// Without it, the slices that ./test runs.
+    /// Runs the full tests, which take more than a quarter of an hour: 10,000,000 numbered packets a run, 200 kills,
+    /// 50 times offline. Also compares the C policy and the programs in the kernel with the core, with ten times as
+    /// many packets. Without this option, it runs the short tests of ./test.
     #[arg(long)]
     full: bool,
     /// Only tests whose name contains this.

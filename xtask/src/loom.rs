@@ -10,8 +10,8 @@ use crate::{Outcome, shell};
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask loom --preemptions 3")]
 pub(crate) struct Options {
-    /// How often a thread may be interrupted where it did not have to wait. Each one more takes
-    /// many times longer; 2 finds nearly all there is to find.
+    /// How often a thread may be preempted where it did not have to wait. Each additional preemption takes many times
+    /// longer; 2 finds nearly all errors.
     #[arg(long, value_name = "N", default_value_t = 2)]
     preemptions: u32,
     /// Only the tests whose name contains this.

@@ -41,9 +41,10 @@ struct Cli {
 enum Task {
     Balance(balance::Options),
     Bench(bench::Options),
-    /// Measures how many packets a second one CPU hands to another, beside a fixed redirect.
+    /// Measures how many packets a second one CPU hands to another, compared with a fixed redirect.
     HandOff(lab::Options),
-    /// Counts what the kernel's RPS reorders while rxsteer host apply changes masks; whether --verify undoes a wrong one.
+    /// Counts what the kernel's RPS reorders while rxsteer host apply changes masks, and tests whether --verify
+    /// undoes a bad change.
     KernelRps(lab::Options),
     /// Measures packets a second from a live interface into an application: packet sockets with and without steering, fanout.
     LiveSources(lab::Options),
@@ -67,7 +68,7 @@ enum Task {
     Fuzz(fuzz::Options),
     Vm(vm::Options),
     Words(words::Options),
-    /// Runs what has to be green before a change lands: formatting, clippy, cargo deny, ./test.
+    /// Runs the checks that must pass before a change is merged: formatting, clippy, cargo deny, ./test.
     #[command(after_help = "Example:\n  cargo xtask ci")]
     Ci,
 }

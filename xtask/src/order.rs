@@ -5,22 +5,21 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Tries to bring the packets of a flow out of order: 10,000 seeds, each a run of its own.
+/// Tries to reorder the packets of a flow: 10,000 seeds, one run for each.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cargo xtask order --seeds 100000 --packets 2000\n  \
                   cargo xtask order --seed 17 --packets 2000")]
 pub(crate) struct Options {
-    /// How many seeds are run, from 0.
+    /// How many seeds to run, from 0.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     seeds: u64,
     /// Packets received in each run.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     packets: u64,
-    /// Runs this seed alone, as a failure says.
+    /// Runs this seed alone, as the message of a failure suggests.
     #[arg(long, value_name = "SEED", conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Takes the order guard out (off), or half out (head-at-dequeue): then packets must be found
-    /// out of order.
+    /// Turns the order guard off (off), or half off (head-at-dequeue): the run must then find packets out of order.
     #[arg(long, value_name = "HOW", default_value = "on")]
     guard: String,
 }

@@ -10,11 +10,11 @@ use crate::{Outcome, shell};
 /// Files that every package has.
 const FILES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
-/// Makes packages and documentation of the crates that are meant for others, and checks what is in them.
+/// Makes packages and documentation of the published crates, and checks their contents.
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask package --build")]
 pub(crate) struct Options {
-    /// Build each package by itself, as whoever depends on it does; takes minutes
+    /// Build each package by itself, as its users do; this takes minutes
     #[arg(long)]
     build: bool,
 }

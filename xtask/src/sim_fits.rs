@@ -5,15 +5,14 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Fits the machines of the published tables again and compares with what is committed.
+/// Fits the machines of the published tables again, and compares the results with the committed fits.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask sim-fits\n  cargo xtask sim-fits --all\n\nWhere a fit differs because the simulator was \
-                  changed on purpose, rxsteer sim --fit NAME --out crates/rxsteer-sim/fits/NAME.toml \
-                  writes it anew."
+                  changed on purpose, rxsteer sim --fit NAME --out crates/rxsteer-sim/fits/NAME.toml writes it again."
 )]
 pub(crate) struct Options {
-    /// Also the one that takes some minutes (sparse), and the tables that it predicts
+    /// Also fit the table that takes some minutes (sparse), and compare the tables that it predicts
     #[arg(long)]
     all: bool,
 }

@@ -10,10 +10,10 @@ use crate::{Outcome, shell};
 #[command(after_help = "Examples:\n  cargo xtask sim-soak --seeds 10000\n  \
                   cargo xtask sim-soak --scenario rpc-8 --seed 17")]
 pub(crate) struct Options {
-    /// How many seeds each scenario is run with, from 0.
+    /// How many seeds to run each scenario with, from 0.
     #[arg(long, value_name = "N", default_value_t = 200)]
     seeds: u64,
-    /// Runs this seed alone, as a failure says.
+    /// Runs this seed alone, as the message of a failure suggests.
     #[arg(long, value_name = "SEED", conflicts_with = "seeds")]
     seed: Option<u64>,
     /// Runs this built-in scenario alone.
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Faults of each run.
     #[arg(long, value_name = "N", default_value_t = 12)]
     faults: u32,
-    /// About how many packets a run is to have without faults.
+    /// About how many packets a run has without faults.
     #[arg(long, value_name = "N", default_value_t = 5000)]
     packets: u64,
 }

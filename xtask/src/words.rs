@@ -22,7 +22,7 @@ const LEFT_OUT: [&str; 7] = [
     "fuzz/Cargo.lock",
 ];
 
-/// Looks for words in code, comments and documents that a better one has replaced.
+/// Looks for replaced words in code, comments and documents.
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask words\n\nThe words: scripts/words.txt")]
 pub(crate) struct Options {}

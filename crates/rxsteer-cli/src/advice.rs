@@ -69,7 +69,7 @@ pub(crate) fn steering_without_effect<const BUCKETS: u32>(
         (
             is_else && !has_rest,
             "--else",
-            "only rfs and sparse have flows that they do not place themselves",
+            "only rfs and sparse use it, for flows that they do not place themselves",
         ),
         (given.rfs_cpus().flatten().is_some() && !any(Policy::is_rfs), "--rfs-cpus", ONLY_RFS),
     ])
@@ -109,8 +109,8 @@ pub(crate) fn unpinned(config: &PipelineConfig) -> Option<String> {
     (config.pin && !config.pins()).then(|| {
         let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
         format!(
-            "this host does not have all of CPUs {} (this process may use {host}), so threads are not pinned. The \
-             spread is right; speed and delays are not those of such a host.",
+            "this host lacks some of CPUs {} (this process may use {host}), so threads are not pinned. The spread \
+             is correct; speed and delays are not those of a host that has these CPUs.",
             config.workers()
         )
     })
@@ -140,7 +140,7 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
     if counts.deferred * 20 > run.report.packets {
         let slots = flow_slots(config);
         let mut note = format!(
-            "{} packets went where their flow table slot says, not to their target.",
+            "{} packets went to the CPU in their flow table slot, not to their target.",
             counts.deferred
         );
         if flows > slots / 8 {
@@ -152,8 +152,8 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
             );
         }
         if speed == Speed::Max {
-            note += " At --speed max the packets of seconds are under way within milliseconds, so more \
-                     are deferred than live; --speed drained shows what a live system does whose CPUs keep up.";
+            note += " At --speed max, seconds of traffic are under way within milliseconds, so more packets are \
+                     deferred than live; --speed drained shows what a live system does whose CPUs keep up.";
         }
         notes.push(note);
     }

@@ -27,52 +27,52 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Steer an interface in the best way, measured before and after
+/// Measure which steering is best for an interface, and apply it
 ///
-/// First it measures whether a CPU is short of time; without need it changes nothing. Then it tries native XDP (rxsteer run),
-/// and where that can't run or is not better, the kernel's own RPS and RFS. What is worse is undone. It steers until it ends, and then
-/// restores the interface.
+/// First it measures whether a CPU is short of time; if none is, it changes nothing. Then it tries native XDP
+/// (rxsteer run). If that can't run or is not better, it tries the kernel's own RPS and RFS. It undoes what is worse.
+/// It steers until it ends, and then restores the interface.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer auto eth0\n  \
     rxsteer auto wg0 --verify 60s\n  \
     rxsteer auto eth0 --policy rfs --cpus 1-3 --verify 2m\n\n\
-    Each step prints its reason. rxsteer status shows what holds. To keep the kernel's settings over a boot: rxsteer host \
-    apply --persist.\n\n\
-    Exit status: 0 it steered until it was ended, or there was nothing to do; 1 everything that was tried was worse, and all is \
-    as before; 2 it could not run.")]
+    Each step prints its reason. rxsteer status shows the current state. To keep the kernel's settings across \
+    reboots: rxsteer host apply --persist.\n\n\
+    Exit status: 0 it steered until it was ended, or there was nothing to do; 1 every attempt was worse, and was \
+    undone; 2 it could not run.")]
 pub(crate) struct AutoArgs {
     /// The interface
     #[arg(value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// Measure before and after for this long, each way that is tried
+    /// Measure for this long before and after each attempt
     #[arg(long, value_name = "DURATION", value_parser = parse_verify, default_value = "60s")]
     pub(crate) verify: Duration,
 
-    /// Measure for this long whether there is anything to do
+    /// Measure for this long whether a CPU is short of time
     #[arg(long, value_name = "DURATION", value_parser = crate::input_args::parse_sample, default_value = "10s")]
     pub(crate) sample: Duration,
 
-    /// The policy, in the words of rxsteer run; by default what the measurement leads to
+    /// The policy, as in rxsteer run; by default chosen by the measurement
     #[arg(long, value_name = "POLICY", value_parser = rxsteer_settings::policy)]
     pub(crate) policy: Option<Policy>,
 
-    /// CPUs to steer to: a list like 0-3,8, CPU 4 alone is 4-4; by default what the measurement leads to
+    /// CPUs to steer to: a list like 0-3,8, CPU 4 alone is 4-4; by default chosen by the measurement
     #[arg(long, value_name = "LIST", value_parser = cpus_listed)]
     pub(crate) cpus: Option<CpuSet>,
 
-    /// Continue where the measurement finds nothing to do
+    /// Continue even if there is nothing to do
     #[arg(long)]
     pub(crate) anyway: bool,
 
-    /// End after this long, e.g. 10m, counted from the start; longer than --sample and --verify together
+    /// End this long after the start, e.g. 10m; it must be longer than --sample and --verify together
     #[arg(long, value_name = "DURATION", value_parser = crate::input_args::parse_sample)]
     pub(crate) duration: Option<Duration>,
 }
 
 /// Said where an interface is left alone.
-const UNCHANGED: &str = "rxsteer: nothing is changed; --anyway goes on all the same";
+const UNCHANGED: &str = "rxsteer: nothing was changed; to continue anyway, add --anyway";
 
 /// The command.
 pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
@@ -83,7 +83,11 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     let links = links()?;
     let chosen = check::chosen(std::slice::from_ref(&args.interface), &links)?;
     let [link] = chosen.as_slice() else {
-        anyhow::bail!("{} means {} interfaces; name one", printable(&args.interface), chosen.len());
+        anyhow::bail!(
+            "{} matches {} interfaces; name one",
+            printable(&args.interface),
+            chosen.len()
+        );
     };
     let name = printable(&link.name).into_owned();
     if let Some(error) = check::busy(link) {
@@ -91,7 +95,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     }
     let may_change = nix::unistd::geteuid().is_root();
     if !may_change {
-        note("rxsteer: this user is not root, so what is found can't be set; it is only measured");
+        note("rxsteer: this user is not root, so rxsteer only measures, and changes nothing");
     }
     // What no measurement changes is said without one.
     let alone = left_alone(&InterfaceKnobs::look(&root, &link.name)?);
@@ -100,7 +104,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         note(UNCHANGED);
         return Ok(Outcome::Success);
     }
-    note(&format!("rxsteer: step 1: {name} is measured for {:?}", args.sample));
+    note(&format!("rxsteer: step 1: measuring {name} for {:?}", args.sample));
     let mut ended = false;
     let is_ended = |time| {
         ended = waiting.is_ended_within(time);
@@ -119,7 +123,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         note(if recommended.found.commands.is_empty() {
             UNCHANGED
         } else {
-            "rxsteer: nothing is changed: the NIC's own settings are yours to make (see above); --anyway goes on without them"
+            "rxsteer: nothing was changed: set the NIC as shown above, or add --anyway to continue without that"
         });
         return Ok(Outcome::Success);
     }
@@ -151,8 +155,8 @@ fn refuse(args: &AutoArgs, topology: &Topology) -> anyhow::Result<()> {
     let least = args.sample + args.verify;
     anyhow::ensure!(
         args.duration.is_none_or(|duration| duration > least),
-        "--duration {:?} is over before it is measured: --sample {:?} and --verify {:?} come first; name a longer --duration, \
-         or shorter ones of these",
+        "--duration {:?} ends before the measurements: they take --sample {:?} and --verify {:?}; give a longer \
+         --duration, or shorter --sample and --verify",
         args.duration.unwrap_or_default(),
         args.sample,
         args.verify
@@ -284,8 +288,8 @@ mod with_xdp {
     ) -> anyhow::Result<Native> {
         let name = &recommended.facts.knobs.name;
         note(&format!(
-            "rxsteer: step 2: native XDP: rxsteer run {name} {}; measured for {:?} before and after. Softirq here is all the \
-             time that CPUs are not idle: the threads of XDP are no softirqs",
+            "rxsteer: step 2: native XDP: rxsteer run {name} {}; measuring for {:?} before and after. Softirq here \
+             means all the time that CPUs are not idle, because the threads of XDP are not softirqs",
             options.arguments().join(" "),
             args.verify
         ));
@@ -294,7 +298,7 @@ mod with_xdp {
         if !slices(Turn::Old, name, slice, waiting, &mut turns) {
             return Ok(Native::Ended(Outcome::Interrupted));
         }
-        let folder = tempfile::tempdir().context("no place for a socket")?;
+        let folder = tempfile::tempdir().context("can't make a folder for the control socket")?;
         let socket = folder.path().join("auto.sock");
         let program = std::env::current_exe().context("can't find the program's own path")?;
         let mut run = Command::new(program);
@@ -333,10 +337,10 @@ mod with_xdp {
             }
             Verdict::Same => return Ok(Native::Not("it makes no clear difference".to_owned())),
             Verdict::TooQuiet { .. } => {
-                return Ok(Native::Not("too few packets came to compare".to_owned()));
+                return Ok(Native::Not("too few packets arrived to compare".to_owned()));
             }
         }
-        note("rxsteer: native XDP steers; as before when this ends");
+        note("rxsteer: native XDP steers; this is undone when rxsteer ends");
         loop {
             let is_over = until.is_some_and(|until| Instant::now() >= until);
             if is_over || waiting.is_ended_within(STEP) {

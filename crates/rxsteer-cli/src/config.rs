@@ -12,7 +12,7 @@ use rxsteer_user::shown;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Check a file of settings before rxsteer run reads it
+/// Check a settings file before rxsteer run reads it
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  rxsteer config check /etc/rxsteer/rxsteer.toml")]
 pub(crate) struct ConfigArgs {
@@ -27,22 +27,22 @@ enum ConfigCommand {
 
 /// Check that rxsteer run accepts the settings of a file
 ///
-/// It changes nothing and needs no privilege. Each mistake is named with its place. Settings that rxsteer run would refuse on this
-/// host are mistakes: CPUs, RX queues, folders and tracepoints that are not there, threads that would starve others. Interfaces
-/// that are not there, and settings and rules without effect, are noted.
-/// rxsteer check says whether the host and an interface can be steered at all.
+/// It changes nothing and requires no privilege. It reports each mistake with its place. Settings that rxsteer run
+/// would refuse on this host are mistakes: missing CPUs, RX queues, folders and tracepoints, and threads that would
+/// starve others. It notes missing interfaces, and settings and rules without effect. rxsteer check shows whether the
+/// host and an interface can be steered at all.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer config check /etc/rxsteer/rxsteer.toml\n  \
     rxsteer config check /etc/rxsteer/rxsteer.toml && systemctl reload rxsteer\n  \
     rxsteer config check other-host.toml --any-host\n\n\
-    Exit status: 0 the file is right; 1 it is not, and the messages say what; 2 it can't be read.")]
+    Exit status: 0 the file is correct; 1 it has mistakes, which are printed; 2 it can't be read.")]
 struct CheckFileArgs {
     /// The TOML file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 
-    /// Check only what does not depend on the host, for a file of another one
+    /// Check only what does not depend on the host, for another host's file
     #[arg(long)]
     any_host: bool,
 
@@ -81,7 +81,7 @@ pub(crate) fn command(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         checked.mistakes.iter().for_each(note);
         if is_right {
             checked.notes.iter().for_each(|text| note(&format!("{file}: {text}")));
-            output::print(&format!("{file} is right\n"))?;
+            output::print(&format!("{file} is correct\n"))?;
         }
     }
     Ok(if is_right { Outcome::Success } else { Outcome::Findings })

@@ -35,12 +35,13 @@ const END: Duration = Duration::from_secs(1);
 /// Where events go.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventsArg {
-    /// Also write what happens to this file, or with - to standard output: one JSON object a line
+    /// Also write events to this file, or with - to standard output: one JSON object per line
     ///
-    /// Each line has number, time_ns (Unix time), kind, text and fields, e.g. {"number":3,"time_ns":1795448400000000000,
-    /// "kind":"cpu_offline","text":"CPU 1 went offline: …","fields":{"cpus":"1"}}. An existing file is appended to. With - the report at
-    /// the end goes to standard error. Without this option, a process that systemd started writes these lines to the journal,
-    /// in place of its messages. Example: --events - | jq -r .kind
+    /// Each line has number, time_ns (Unix time), kind, text and fields, e.g.
+    /// {"number":3,"time_ns":1795448400000000000, "kind":"cpu_offline","text":"CPU 1 went offline:
+    /// …","fields":{"cpus":"1"}}. rxsteer appends to an existing file. With -, the final report goes to standard
+    /// error. Without this option, a process that systemd started writes these lines to the journal, instead of its
+    /// messages. Example: --events - | jq -r .kind
     #[arg(long = "events", value_name = "FILE|-", value_hint = ValueHint::FilePath,
           help_heading = "Output")]
     pub(crate) to: Option<PathBuf>,
@@ -91,7 +92,7 @@ impl EventsArg {
         let name = rxsteer_user::shown(path);
         anyhow::ensure!(
             !path.is_dir(),
-            "{name} is a folder, and --events takes a file; name one in it"
+            "{name} is a folder, and --events requires a file; name a file in it"
         );
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
@@ -100,7 +101,7 @@ impl EventsArg {
             std::fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         anyhow::ensure!(
             !is_missing,
-            "there is no folder {} for --events {name}; make it first",
+            "there is no folder {} for --events {name}; create it first",
             rxsteer_user::shown(folder)
         );
         Ok(())
@@ -225,11 +226,13 @@ impl EventsOut {
         let Some(Lines { to, ended, lost, .. }) = self.lines else { return };
         drop(to);
         if ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
-            output::note("rxsteer: the last events are not written: their reader does not read");
+            output::note(
+                "rxsteer: the last events were not written, because their reader does not read",
+            );
         }
         if lost > 0 {
             output::note(&format!(
-                "rxsteer: {lost} events were left out: they were read too slowly"
+                "rxsteer: {lost} events were left out, because their reader was too slow"
             ));
         }
     }
@@ -331,8 +334,8 @@ fn write_all(name: &str, mut to: Box<dyn Write + Send>, lines: &Receiver<String>
                 failed += 1;
                 if failed == 1 {
                     output::note(&format!(
-                        "rxsteer: events can't be written to {name}: {error}. Those until it works again are missing \
-                         there; rxsteer status --json has the last ones"
+                        "rxsteer: events can't be written to {name}: {error}. Until that works again, events are \
+                         missing there; rxsteer status --json has the last ones"
                     ));
                 }
             }

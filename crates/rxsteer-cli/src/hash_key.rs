@@ -58,11 +58,11 @@ impl FromStr for HashSeed {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix("0x").unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err("it takes up to 32 hex digits, e.g. 2a".to_owned());
+            return Err("expected up to 32 hex digits, e.g. 2a".to_owned());
         }
         u128::from_str_radix(digits, 16)
             .map(HashSeed)
-            .map_err(|_| "it takes at most 32 hex digits (128 bits)".to_owned())
+            .map_err(|_| "expected at most 32 hex digits (128 bits)".to_owned())
     }
 }
 

@@ -71,8 +71,8 @@ impl Input<'_> {
             spec.packets = spec.packets.saturating_mul(u64::from(self.repeat));
             anyhow::ensure!(
                 spec.has_times(),
-                "{} packets at rate={} take more than the 292 years that times are counted for; lower packets= or \
-                 raise rate=",
+                "{} packets at rate={} last longer than 292 years, the most that rxsteer can count; lower packets= \
+                 or raise rate=",
                 spec.packets,
                 spec.rate
             );

@@ -50,7 +50,7 @@ pub(crate) fn parse_rx_queues(text: &str) -> Result<RxQueues, String> {
         "interface" => Ok(RxQueues::PerInterface),
         _ => match text.parse::<u16>() {
             Ok(queues) if (1..=MAX_RX_QUEUES).contains(&queues) => Ok(RxQueues::Hashed(queues)),
-            Ok(_) => Err(format!("a count of RX queues is 1 to {MAX_RX_QUEUES}")),
+            Ok(_) => Err(format!("a count of RX queues must be 1 to {MAX_RX_QUEUES}")),
             Err(_) => Err(format!(
                 "'{text}' is neither a mode nor a count{}",
                 suggestion(text, &RX_QUEUES)

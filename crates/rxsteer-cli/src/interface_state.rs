@@ -22,17 +22,15 @@ pub(crate) fn changed(before: &(String, State), now: &(String, State)) -> Option
     let (kind, text) = match state {
         _ if before == now => return None,
         State::Deleted => {
-            (EventKind::InterfaceGone, format!("{was_called} is gone: nothing comes from it"))
+            (EventKind::InterfaceGone, format!("{was_called} is gone: no packets come from it"))
         }
         _ if was_called != name => {
-            (EventKind::InterfaceChanged, format!("{was_called} is called {name} now"))
+            (EventKind::InterfaceChanged, format!("{was_called} was renamed to {name}"))
         }
         State::Down => {
-            (EventKind::InterfaceChanged, format!("{name} is down: nothing comes from it"))
+            (EventKind::InterfaceChanged, format!("{name} is down: no packets come from it"))
         }
-        _ if *was == State::Deleted => {
-            (EventKind::InterfaceChanged, format!("{name} is there again"))
-        }
+        _ if *was == State::Deleted => (EventKind::InterfaceChanged, format!("{name} is back")),
         _ => (EventKind::InterfaceChanged, format!("{name} is up")),
     };
     Some(Happened::new(kind, text).with("interface", name.clone()).with("state", state.name()))

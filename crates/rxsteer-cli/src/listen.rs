@@ -14,19 +14,20 @@ pub(crate) struct Listen {
     #[arg(long, value_name = "ADDR:PORT", value_parser = address, help_heading = "Output")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Viewers have to show the token that is in this file
+    /// Require viewers to send the token in this file
     ///
     /// They send Authorization: Bearer TOKEN, or a browser opens http://ADDR:PORT/?token=TOKEN once.
     ///
-    /// 16 to 256 letters, digits and -._~, e.g. of: openssl rand -hex 32. Only its owner may be able to read the file. HTTP is
-    /// not encrypted: across a network that you do not trust, listen at 127.0.0.1 and use a tunnel or a proxy.
+    /// The token has 16 to 256 letters, digits and -._~; make one with: openssl rand -hex 32. No other user may have
+    /// permission to read the file. HTTP is not encrypted: if you do not trust the network, listen at 127.0.0.1 and
+    /// use a tunnel or a proxy.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) listen_token_file: Option<PathBuf>,
 }
 
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        "it takes ADDRESS:PORT, e.g. 127.0.0.1:9817 or [::1]:9817 for this host alone".to_owned()
+        "expected ADDRESS:PORT, e.g. 127.0.0.1:9817 or [::1]:9817 for this host alone".to_owned()
     })
 }
 
@@ -62,7 +63,7 @@ mod serving {
                 None => {
                     anyhow::ensure!(
                         !has_token,
-                        "--listen-token-file is of use only with --listen ADDRESS:PORT"
+                        "--listen-token-file requires --listen ADDRESS:PORT"
                     );
                     Ok(())
                 }

@@ -22,10 +22,11 @@ use std::time::Duration;
 pub(crate) struct OutArgs {
     /// Write the packets, e.g. pcap:parts/%d.pcap
     ///
-    /// Each CPU's worker writes the packets that it processes, in order, to an output of its own; %d stands for the CPU.
-    /// pcap:DIR/%d.pcap and pcap:DIR/%d.pcap.zst are files. pipe:PATH%d are named pipes, made if they do not exist; the run
-    /// begins when each has a reader. tap:NAME%d are tap interfaces, made for the run. veth:NAME%d are interfaces that exist.
-    /// If a pipe or an interface is full, packets wait or are dropped, by the same rule as for a full backlog.
+    /// Each CPU's worker writes the packets that it processes, in order, to its own output; %d stands for the CPU.
+    /// pcap:DIR/%d.pcap and pcap:DIR/%d.pcap.zst are files. pipe:PATH%d are named pipes, made if they do not exist;
+    /// the run begins when each has a reader. tap:NAME%d are tap interfaces, made for the run. veth:NAME%d are
+    /// interfaces that exist. If a pipe or an interface is full, packets wait or are dropped, by the same rule as for
+    /// a full backlog.
     #[arg(long, value_name = "KIND:NAME", value_hint = ValueHint::AnyPath, help_heading = "Output",
           value_parser = words(SinkKind::WORDS, parse_out))]
     pub(crate) out: Option<SinkSpec>,
@@ -69,8 +70,9 @@ impl OutArgs {
         }
         if policies(config).iter().any(Policy::moves_flows) || !config.changes.is_empty() {
             output::note(
-                "rxsteer: here a flow can move to another CPU, and goes on in that CPU's output; a program that follows \
-                 connections then sees a part of them. --policy rps keeps each flow in one output.",
+                "rxsteer: under this policy a flow can move to another CPU, and then continues in that CPU's \
+                 output; a program that follows connections sees only a part of them. --policy rps keeps each flow \
+                 in one output.",
             );
         }
         let waiting = |names: &[&str]| {

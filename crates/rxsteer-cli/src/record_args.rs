@@ -45,9 +45,9 @@ pub(crate) struct FlowTableArgs {
     #[arg(long, value_name = "FIELDS", value_parser = words(FlowMask::FIELDS, parse_key))]
     pub(crate) key: Option<FlowMask>,
 
-    /// Flows distinguished at a time, 1048576 by default
+    /// Flows tracked at a time, 1048576 by default
     ///
-    /// A new flow beyond that ends an old one, which continues as another record if it has more packets.
+    /// A new flow beyond this limit ends an old flow's record; later packets of the old flow begin another record.
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true,
           value_parser = whole::<u32, 1, { MAX_FLOWS as u64 }>)]
     pub(crate) max_flows: Option<u32>,
@@ -62,16 +62,16 @@ pub(crate) struct FlowTableArgs {
 pub(crate) struct AnonymizeArgs {
     /// Mask addresses: =24/48 (the default) or =pseudonym
     ///
-    /// BITS/BITS keeps so many bits of IPv4 and of IPv6 addresses. pseudonym replaces addresses by others that share
-    /// prefixes as the originals do.
+    /// BITS/BITS keeps this many leading bits of IPv4 and of IPv6 addresses. pseudonym replaces addresses by others;
+    /// addresses that share a prefix still share one.
     #[arg(id = "anonymize", long, value_name = "MODE", num_args = 0..=1, require_equals = true,
           default_missing_value = "24/48", value_parser = words(Mode::WORDS, |text: &str| text.parse::<Mode>()))]
     pub(crate) mode: Option<Mode>,
 
     /// The key of pseudonyms, 64 hex digits; by default random
     ///
-    /// The same key gives the same pseudonyms. A random key is not kept. Set it in RXSTEER_ANONYMIZE_KEY to
-    /// keep it out of the process list.
+    /// The same key gives the same pseudonyms. rxsteer does not store a random key. To keep a key out of the process
+    /// list, set it in RXSTEER_ANONYMIZE_KEY.
     #[arg(id = "anonymize_key", long = "anonymize-key", value_name = "HEX", value_parser = |text: &str| text.parse::<PseudonymKey>())]
     pub(crate) key: Option<PseudonymKey>,
 }
@@ -129,7 +129,7 @@ fn parse_collector(text: &str) -> Result<String, String> {
     if is_right {
         Ok(text.to_owned())
     } else {
-        Err(format!("'{text}' is no collector: it takes HOST:PORT, e.g. 192.0.2.1:4739"))
+        Err(format!("'{text}' is not a collector: expected HOST:PORT, e.g. 192.0.2.1:4739"))
     }
 }
 
@@ -144,7 +144,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
 fn parse_rotation(text: &str) -> Result<Duration, String> {
     let every = parse_interval(text)?;
     if every.subsec_nanos() != 0 || every.is_zero() {
-        return Err("it takes whole seconds, at least 1s, e.g. 10m".to_owned());
+        return Err("expected whole seconds, at least 1s, e.g. 10m".to_owned());
     }
     Ok(every)
 }
@@ -169,7 +169,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
 fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
     let Some(text) = std::env::var_os(KEY_VARIABLE) else { return Ok(None) };
     let key = text.to_string_lossy().parse();
-    key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is wrong: {error}"))
+    key.map(Some).map_err(|error: String| anyhow!("{KEY_VARIABLE} is invalid: {error}"))
 }
 
 /// Where flow records go.
@@ -178,12 +178,12 @@ fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
 pub(crate) struct OutputArgs {
     /// Write flow records: .csv, .jsonl or .parquet
     ///
-    /// There is a record per flow and direction. It has packets, bytes, TCP flags, times, and how much each CPU processed. The ending of FILE is the format;
-    /// .ndjson is .jsonl.
+    /// There is one record per flow and direction. It has packets, bytes, TCP flags, times, and how much each CPU
+    /// processed. The ending of FILE selects the format; .ndjson is the same as .jsonl.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) flows: Option<PathBuf>,
 
-    /// Make FILE a folder that many runs write Parquet files into, to be queried as one
+    /// Make FILE a folder of Parquet files, which many runs write and one query reads
     ///
     /// hash-prefix makes 256 partitions by the record's hash, hash-prefix:1 makes 16.
     #[arg(long, value_name = "RULE", value_parser = words(PartitionBy::WORDS, |text: &str| text.parse::<PartitionBy>()))]
@@ -191,7 +191,8 @@ pub(crate) struct OutputArgs {
 
     /// Send flow records to this collector by IPFIX (RFC 7011) over UDP, e.g. 192.0.2.1:4739
     ///
-    /// Per-CPU counts and moves are elements of rxsteer's own (docs/flows.md); a collector that does not know them skips them.
+    /// Per-CPU counts and moves are rxsteer's own elements (docs/flows.md); a collector that does not support them
+    /// skips them.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_collector)]
     pub(crate) ipfix: Option<String>,
 }
@@ -250,7 +251,7 @@ pub(crate) struct RecordArgs {
 
     /// End a flow's record when no packet came for longer than this, e.g. 30s
     ///
-    /// The packets' own times count. By default a record is the whole flow; of live traffic, 15s.
+    /// The packets' timestamps count. By default a record covers the whole flow; for live traffic the default is 15s.
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = parse_timeout)]
     pub(crate) flow_idle_timeout: Option<Duration>,
 
@@ -368,7 +369,7 @@ pub(crate) struct RunRecordArgs {
     #[command(flatten)]
     pub(crate) rotate: RotateArgs,
 
-    /// Make a record of a flow that had no packet for this long; 15s by default
+    /// End a flow's record when no packet came for this long; 15s by default
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
     pub(crate) flow_idle_timeout: Option<Duration>,
 

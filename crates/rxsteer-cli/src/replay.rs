@@ -45,7 +45,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     args.events.refuse_beside_json(args.json)?;
     anyhow::ensure!(
         args.seeds.is_none() || args.events.to.is_none(),
-        "--events is of one replay, and --seeds makes many; leave one of them out"
+        "--events belongs to one replay, and --seeds makes many; leave one of them out"
     );
     let input = input(args);
     let mut sources = input.open()?;
@@ -221,7 +221,7 @@ fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -
         origins: vec![Origin { name, ifindex: None, receivers: 0..config.rx_cpus.len(), by_rx_queue: false }],
         flows,
         fixed: Some(
-            "rxsteer replay takes no changes while it runs: end it (Ctrl-C) and start it with other options; \
+            "rxsteer replay can't be changed while it runs: end it (Ctrl-C) and start it with other options; \
              --change-at plans a change for a replay"
                 .to_owned(),
         ),
@@ -241,7 +241,7 @@ fn pipeline_config(
     anyhow::ensure!(
         args.synthetic.is_none()
             || matches!(args.rx_queues, RxQueues::Single | RxQueues::Hashed(_)),
-        "synthetic frames come from no file and no interface; give --rx-queues a count"
+        "synthetic frames have no file and no interface; give --rx-queues a count"
     );
     let cpus = steer.cpus(sys::allowed_cpus())?;
     let mut config = PipelineConfig::new(steer.policy(), cpus.clone());

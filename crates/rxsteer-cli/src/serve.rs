@@ -11,10 +11,11 @@ use std::time::Duration;
 /// How long to wait at a time: there is no end.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Serve metrics for Prometheus and a page, of the instances that run
+/// Serve running instances' metrics to Prometheus and as a web page
 ///
-/// It is a client of their control sockets, as rxsteer status is: it runs as the same user, changes nothing, and asks nothing
-/// while there is no viewer. It finds instances that start later. One instance serves itself with: rxsteer run --listen.
+/// Like rxsteer status, it reads the instances' control sockets, so run it as the same user. It changes nothing, and
+/// reads nothing while there is no viewer. It also finds instances that start later. A single instance can serve its
+/// own metrics: rxsteer run --listen.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer serve                             then open http://127.0.0.1:9817/\n  \
@@ -22,8 +23,8 @@ const LONG: Duration = Duration::from_secs(3600);
     rxsteer serve --listen 0.0.0.0:9817 --listen-token-file /etc/rxsteer/token\n  \
     curl -s http://127.0.0.1:9817/metrics | promtool check metrics\n  \
     curl -s http://127.0.0.1:9817/api/status | jq '.instances[].received'\n\n\
-    Only GET and HEAD are answered, to names and addresses of this host, on at most 32 connections; docs/metrics.md has all \
-    metrics and limits.\n\n\
+    It answers only GET and HEAD requests for names and addresses of this host, on at most 32 connections; \
+    docs/metrics.md has all metrics and limits.\n\n\
     Exit status: 0 ended by SIGTERM, SIGINT or SIGHUP; 2 it could not run.")]
 pub(crate) struct ServeArgs {
     /// Where to serve; port 0 picks a free one
@@ -32,10 +33,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address, default_value = "127.0.0.1:9817")]
     listen: SocketAddr,
 
-    /// Clients have to show the token in this file: Authorization: Bearer TOKEN, or once
+    /// Require clients to send the token in this file: Authorization: Bearer TOKEN, or once
     /// http://ADDRESS:PORT/?token=TOKEN in a browser
     ///
-    /// 16 to 256 letters, digits and -._~, e.g. of: openssl rand -hex 32. Only its owner may be able to read the file.
+    /// The token has 16 to 256 letters, digits and -._~; make one with: openssl rand -hex 32. No other user may have
+    /// permission to read the file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     listen_token_file: Option<PathBuf>,
 

@@ -16,10 +16,10 @@ use rxsteer_user::core::{PacketRule, Policy};
 use rxsteer_user::shown;
 use std::path::{Path, PathBuf};
 
-/// Change settings of a running rxsteer run or live, in order
+/// Change settings of a running instance without reordering flows
 ///
-/// There is no gap and no reordering. All given settings change at once; if one of them is wrong, none does. If both run,
-/// rxsteer run is meant; --socket names another one.
+/// Frames keep flowing, in order. All given settings change at once; if one of them is wrong, none changes. If
+/// rxsteer run and rxsteer live both run, set changes rxsteer run; --socket names another instance.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer set policy=rps\n  \
@@ -29,15 +29,16 @@ use std::path::{Path, PathBuf};
     rxsteer set 'rule=tcp dst-port 22 -> local' 'rule=udp -> 2-3'\n  \
     rxsteer set shadow=off threads=fifo:1\n  \
     rxsteer set eth1 policy=sparse max-backlog=500     eth1 of rxsteer live\n\n\
-    Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (again and again; those given \
-    replace all there were) or rps-map=none, rule=MATCH->ACTION (likewise) or rule=none, else=hash|local, rfs-cpus=LIST|all, \
+    Settings: policy=POLICY, cpus=LIST|COUNT, rps-map=[IFACE:]QUEUE=CPUS (can be repeated; the given maps replace \
+    all previous ones) or rps-map=none, rule=MATCH->ACTION (likewise) or rule=none, else=hash|local, \
+    rfs-cpus=LIST|all, \
     flow-limit=on|off|BUCKETS; in rxsteer run also queue-size=FRAMES, threads=fifo:N|nice:N|other, shadow=on|off; in \
-    rxsteer live also max-backlog=PACKETS (up to its value at the start), flow-cnt=COUNT, sock-flow-entries=COUNT. There, CPUs \
-    need a worker (live --standby).\n\n\
+    rxsteer live also max-backlog=PACKETS (up to its value at the start), flow-cnt=COUNT, sock-flow-entries=COUNT. \
+    In rxsteer live, each CPU requires a worker (live --standby).\n\n\
     Exit status: 0 changed; 1 the change is still pending; 2 refused, or (rxsteer run) withdrawn because it took longer than \
     five seconds: nothing has changed.")]
 pub(crate) struct SetArgs {
-    /// Settings; if several instances run, first an interface of the one that is meant
+    /// Settings; if several instances run, first an interface of the one to change
     #[arg(value_name = "IFACE|SETTING=VALUE", required = true,
           value_parser = words(assignments::<AnySettings>(), StringValueParser::new()))]
     pub(crate) what: Vec<String>,
@@ -46,7 +47,7 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Print one JSON object with the settings that hold now
+    /// Print one JSON object with the current settings
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -60,7 +61,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     let names = rxsteer_settings::names::<AnySettings>();
     if let Some(key) = interface.filter(|word| names.iter().any(|name| name == word)) {
         anyhow::bail!(
-            "'{key}' has no value; write e.g. {key}=VALUE (rxsteer set --help says which)"
+            "'{key}' has no value; write e.g. {key}=VALUE (rxsteer set --help lists the values)"
         );
     }
     anyhow::ensure!(
@@ -76,7 +77,10 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
     let Answer::Set(changed) = client::ask(&socket, &request)? else {
-        anyhow::bail!("the instance at {} answers something else", shown(&socket));
+        anyhow::bail!(
+            "the instance at {} sent an unexpected answer; is it of another version?",
+            shown(&socket)
+        );
     };
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&changed)?))?;
@@ -88,15 +92,15 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     }
     if !changed.holds {
         output::note(
-            "rxsteer: the change is still pending; the former settings hold until rxsteer status no longer says that a \
-             change is under way",
+            "rxsteer: the change is still pending; the old settings apply until rxsteer status no longer shows a \
+             change under way",
         );
         return Ok(Outcome::Findings);
     }
     if !changed.done {
         output::note(
-            "rxsteer: the new settings hold, but what was sent by the old ones is still under way; rxsteer status \
-             says when it is delivered",
+            "rxsteer: the new settings apply, but frames sent under the old ones are still under way; rxsteer \
+             status shows when they are delivered",
         );
     }
     Ok(Outcome::Success)

@@ -24,7 +24,7 @@ pub(crate) struct AnySettings {
 
 /// Why settings that are fixed for the whole run are refused.
 pub(crate) fn cant_change(names: &[&str]) -> String {
-    format!("{} can't change while rxsteer runs; restart it for that", names.join(", "))
+    format!("{} can't change while rxsteer runs; restart rxsteer to change it", names.join(", "))
 }
 
 impl AnySettings {

@@ -189,11 +189,11 @@ mod tests {
             ("flow-cnt = 8\nflow_cnt = 9", "s.toml:2:1: flow-cnt is set twice"),
             (
                 "flow-limit = 5000000000",
-                "s.toml:1:1: flow-limit=5000000000: it takes on, off or a number of",
+                "s.toml:1:1: flow-limit=5000000000: expected on, off or a number of",
             ),
             ("rps-map = { 'eth*:0' = '1' }", "s.toml:1:13: rps-map=eth*:0=1: 'eth*' is a pattern"),
             ("[rps-map]\n0 = '1'\n1 = 'x'", "s.toml:3:1: rps-map=1=x: "),
-            ("hash = 'toeplitz'\nhash-seed = '1'", "Toeplitz takes a key"),
+            ("hash = 'toeplitz'\nhash-seed = '1'", "Toeplitz has a key"),
             ("policy = ", "s.toml:1:10: this is not TOML: string values must be quoted"),
         ] {
             let error = both(&[], toml).unwrap_err();

@@ -22,8 +22,8 @@ pub(crate) struct SteerArgs {
 
     /// Settings from a TOML file; options override it
     ///
-    /// The file can have all settings of this part. Its keys are the names of the options: policy = "rfs+sparse", cpus = "0-3", flow-cnt = 65536, flow-limit = true,
-    /// rps-map = { 1 = "4-7" }, else = "local", rfs-cpus = "0-7".
+    /// The file can set all options of this group. Its keys are the names of the options: policy = "rfs+sparse", cpus
+    /// = "0-3", flow-cnt = 65536, flow-limit = true, rps-map = { 1 = "4-7" }, else = "local", rfs-cpus = "0-7".
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
 }
@@ -40,8 +40,8 @@ pub(crate) struct SteerSettings {
     #[command(flatten)]
     pub(crate) tables: Tables,
 
-    /// Devices that the RX queues are shared out to, the first ones to the first device; a sparse flow
-    /// has a slot per device (1 by default)
+    /// Devices that the RX queues belong to, the first queues to the first device; a sparse flow has a slot per
+    /// device (1 by default)
     #[arg(long, value_name = "COUNT", value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>)]
     pub(crate) rx_devices: Option<u16>,
 
@@ -79,10 +79,10 @@ pub(crate) struct TunnelKeys {
     /// Steer tunnels by their number instead of their ports: esp, gtp, l2tp, wireguard; all or none (the
     /// default)
     ///
-    /// ESP's SPI (also in UDP, port 4500), GTP-U's TEID, L2TPv3's session, WireGuard's receiver index (port 51820). Several as in
-    /// esp,gtp. Each direction has a number of its own, so the two can be on different CPUs. Packets without the number (IKE,
-    /// handshakes, fragments) go by addresses and ports. With --inner, this applies
-    /// only to tunnels whose inside can't be read.
+    /// ESP's SPI (also in UDP, port 4500), GTP-U's TEID, L2TPv3's session, WireGuard's receiver index (port 51820).
+    /// Separate several by commas, e.g. esp,gtp. Each direction has its own number, so the two directions can be on
+    /// different CPUs. Packets without the number (IKE, handshakes, fragments) are steered by addresses and ports.
+    /// With --inner, this applies only to tunnels whose inner packets can't be read.
     #[arg(long, value_name = "LIST", value_parser = |text: &str| text.parse::<TunnelKinds>())]
     pub(crate) key_tunnels: Option<TunnelKinds>,
 }
@@ -116,7 +116,7 @@ pub(crate) fn covered(rules: &Rules) -> Vec<String> {
     let hidden = PacketRule::partly_hidden(&rules);
     let part = hidden.iter().take(MOST_NAMED).map(|&(part, by)| {
         format!(
-            "{} matches only in part: packets that {} matches too go by that, which comes first",
+            "{} matches only in part: {} comes first, and applies to the packets that both match",
             name(part),
             name(by)
         )
@@ -152,8 +152,7 @@ impl SteerArgs {
             .map_err(|why| anyhow::anyhow!("--rule {why}"))?;
         anyhow::ensure!(
             settings.flows.hash_seed.is_none() || is_symmetric,
-            "--hash-seed is the secret of the symmetric hash; Toeplitz takes a key: \
-             --hash toeplitz:HEXKEY"
+            "--hash-seed is the secret of the symmetric hash; Toeplitz has a key instead: --hash toeplitz:HEXKEY"
         );
         Ok(settings)
     }
@@ -183,7 +182,7 @@ impl SteerSettings {
         match &self.steering.cpus {
             Some(choice) => Ok(choice.cpus(allowed)),
             None => allowed
-                .context("this host doesn't say which CPUs there are; name them, e.g. --cpus 0-3"),
+                .context("can't find out which CPUs this host has; name them, e.g. --cpus 0-3"),
         }
     }
 
@@ -210,7 +209,7 @@ impl SteerSettings {
         let Some(devices) = self.rx_devices else { return Ok(Vec::new()) };
         anyhow::ensure!(
             (1..=queues).contains(&devices),
-            "{devices} devices are asked for, but there are RX queues for {queues} at most"
+            "--rx-devices {devices} is too many: there are {queues} RX queues; give at most that many"
         );
         let device = |queue| u32::from(queue) * u32::from(devices) / u32::from(queues);
         Ok((0..queues).map(|queue| device(queue) as u16).collect())

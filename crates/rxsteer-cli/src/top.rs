@@ -7,8 +7,8 @@ use std::time::Duration;
 
 /// Watch running instances in the terminal: CPUs, flows, moves
 ///
-/// It is one live screen for rxsteer run, rxsteer live, or a replay. It reads the instance's control socket, as rxsteer status
-/// does, and the host's CPU times.
+/// It is a live view of rxsteer run, rxsteer live, or a replay. It reads the instance's control socket, as rxsteer
+/// status does, and the host's CPU times.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer top                          the only instance, or the first of several\n  \
@@ -17,7 +17,8 @@ use std::time::Duration;
     rxsteer top --once                   one frame as text, without a terminal\n  \
     COLUMNS=120 LINES=40 rxsteer top --once --ascii > frame.txt\n\n\
     Keys: q quits, ? lists all keys: pause, sort, filter, scroll, the next instance. It needs 80 columns and 24 lines. \
-    Where the locale is not UTF-8 it draws in ASCII; with NO_COLOR set it has no colours. All figures as JSON: rxsteer \
+    If the locale is not UTF-8, it draws in ASCII; if NO_COLOR is set, it uses no colours. All figures as JSON: \
+    rxsteer \
     status --json --flows 1000.\n\n\
     Exit status: 0 success; 2 no instance runs, it does not answer, there is no terminal, or it is too small.")]
 pub(crate) struct TopArgs {
@@ -31,21 +32,22 @@ pub(crate) struct TopArgs {
 
     /// Replay this capture at its recorded speed, and watch that
     ///
-    /// rxsteer replay FILE --speed recorded is started for it, and ends with the view.
+    /// It starts rxsteer replay FILE --speed recorded, and ends it with the view.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["interface", "socket"])]
     replay: Option<PathBuf>,
 
-    /// How often the instance is asked, e.g. 500ms
+    /// How often to query the instance, e.g. 500ms
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_look_interval)]
     interval: Duration,
 
-    /// Print one frame as text: two looks, an interval apart
+    /// Print one frame as text, from two readings
     ///
-    /// Its size is that of COLUMNS and LINES, else of the terminal, else 100 by 40.
+    /// The readings are an interval apart. COLUMNS and LINES set the size of the frame; else it is the terminal's,
+    /// else 100 by 40.
     #[arg(long)]
     once: bool,
 
-    /// Draw in ASCII, also where the locale is UTF-8
+    /// Draw in ASCII, even if the locale is UTF-8
     #[arg(long)]
     ascii: bool,
 }
@@ -57,7 +59,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 fn parse_look_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_interval(text)?;
     if !(SHORTEST..=LONGEST).contains(&interval) {
-        return Err("an interval is 50ms to 1h, e.g. 1s".to_owned());
+        return Err("the interval must be 50ms to 1h, e.g. 1s".to_owned());
     }
     Ok(interval)
 }
@@ -91,14 +93,14 @@ mod showing {
     pub(crate) fn command(args: &TopArgs) -> anyhow::Result<Outcome> {
         anyhow::ensure!(
             args.once || (std::io::stdout().is_terminal() && std::io::stdin().is_terminal()),
-            "standard input and output are no terminal; rxsteer top --once prints one frame as text"
+            "standard input and output are not a terminal; rxsteer top --once prints one frame as text"
         );
         let size = args.once.then(frame_size);
         if let Some(Size { width, height }) = size {
             anyhow::ensure!(
                 width >= MIN_SIZE.width && height >= MIN_SIZE.height,
-                "a frame needs {} columns and {} lines, and these are {width} and {height}; COLUMNS=100 LINES=40 \
-                 rxsteer top --once sets others",
+                "a frame needs {} columns and {} lines, and has {width} and {height}; to set others: COLUMNS=100 \
+                 LINES=40 rxsteer top --once",
                 MIN_SIZE.width,
                 MIN_SIZE.height
             );

@@ -454,10 +454,10 @@ fn what_explain_leaves_out_of_account_is_said() {
     let output = rxsteer(&[&["explain", flow][..], &options, &rules].concat());
     let notes = errors(&output);
     for part in [
-        "--inner changes nothing here: a flow that is typed in has no tunnel",
+        "--inner changes nothing here: a flow on the command line has no tunnel",
         "--key-tunnels changes nothing here",
         "--flow-limit changes nothing here",
-        "rule 1 (vlan 5 → 1) changes nothing here: a flow that is typed in has no VLAN",
+        "rule 1 (vlan 5 → 1) changes nothing here: a flow on the command line has no VLAN",
         "rule 3 (dscp 46 → 1) changes nothing here",
     ] {
         assert!(notes.contains(part), "{part}: {notes}");

@@ -88,7 +88,7 @@ fn journal_gets_lines_with_levels_and_no_messages() {
 fn standard_output_is_for_one_of_them() {
     for (options, part) in [
         (&["--events", "-", "--json"][..], "--events - and --json both take standard output"),
-        (&["--events", "-", "--seeds", "3"], "--events is of one replay"),
+        (&["--events", "-", "--seeds", "3"], "--events belongs to one replay"),
     ] {
         let output = replay(options).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{options:?}");

@@ -120,7 +120,7 @@ fn apply_and_restore() {
     assert_eq!((host.value(RPS).as_str(), host.value(FLOWS).as_str()), ("0003\n", "32768\n"));
     assert_eq!(host.value(SOCK_FLOWS), "32768\n");
     let text = host.says(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
-    assert!(text.contains("set so already"), "{text}");
+    assert!(text.contains("already has these settings"), "{text}");
     let shown: Value = serde_json::from_str(&host.says(&["show", "--json"], 0)).unwrap();
     assert_eq!(shown["interfaces"][0]["rx"][0]["rps_cpus"], "0-1");
     assert_eq!(shown["core"]["rps_sock_flow_entries"], 32768);
@@ -150,7 +150,9 @@ fn off_is_written_read_back_and_restored() {
     let text = host.says(&["apply", "eth0", "--off", "--yes"], 0);
     assert!(text.contains("RPS of RX queue 0: off"), "{text}");
     assert_eq!((&*host.value(RPS), &*host.value(FLOWS)), ("0000\n", "0\n"), "{set:?}");
-    assert!(host.says(&["apply", "eth0", "--off", "--yes"], 0).contains("is set so already"));
+    assert!(
+        host.says(&["apply", "eth0", "--off", "--yes"], 0).contains("already has these settings")
+    );
     host.says(&["restore", "--yes"], 0);
     assert_eq!(host.value(RPS), "0000\n");
     assert!(host.says(&["apply", "eth0", "--off", "--rfs", "--yes"], 2).contains("--rfs"));
@@ -386,7 +388,7 @@ fn several_interfaces_are_set_together_or_not_at_all() {
     host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
     assert_eq!(all(), ["c", "c", "0"]);
     let text = host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
-    assert!(text.contains("eth0, eth1 is set so already"), "{text}");
+    assert!(text.contains("eth0, eth1 already has these settings"), "{text}");
     // Without a name it is each NIC, and one that has no such setting keeps the others from being set.
     host.says(&["apply", "--cpus", "1-1", "--yes"], 0);
     assert_eq!(all(), ["2", "2", "2"]);

@@ -99,7 +99,7 @@ fn explain_uses_the_number_of_a_frame_and_a_bad_name_is_refused() {
     let text = rxsteer(&["explain", capture, "--frame", "1", "--key-tunnels", "esp"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("192.0.2.1, esp, no ports"), "{text}");
-    assert!(text.contains("number 0x9e3779b1, hashed in the place of ports"), "{text}");
+    assert!(text.contains("number 0x9e3779b1, hashed instead of ports"), "{text}");
     let refused = rxsteer(&["replay", capture, "--key-tunnels", "vxlan"]);
     let errors = program::errors(&refused);
     assert_eq!(refused.status.code(), Some(2));

@@ -141,7 +141,7 @@ fn outputs_that_can_not_be_are_refused_before_anything_runs() {
         (same.as_str(), "is the input"),
         ("pcpa:x.pcap", "did you mean 'pcap'?"),
         ("pcap:out.pcap", "put %d into the name"),
-        ("pcap:/no/such/folder/%d.pcap", "make the folder"),
+        ("pcap:/no/such/folder/%d.pcap", "create its folder"),
         ("veth:no-such-%d", "there is no such interface"),
         ("tap:lo%d0000000000000000", "at most 15 characters"),
     ] {

@@ -198,7 +198,7 @@ fn memory_that_can_not_be_had_is_said() {
     ] {
         let few = if more.contains(&"--cpus") { &few[..3] } else { &few[..] };
         let output = limited(HALF_GIB, &[few, more].concat());
-        assert_refused(&output, "of memory, which can't be had; lower max-backlog");
+        assert_refused(&output, "of memory, which can't be allocated; lower max-backlog");
     }
     let output = limited(HALF_GIB, &few);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -285,5 +285,5 @@ fn times_beyond_2262_are_reported_and_not_counted() {
         }
     }
     let output = rxsteer(&["replay", "--synthetic", "packets=10000000,rate=0.001"]);
-    assert_refused(&output, "more than the 292 years");
+    assert_refused(&output, "longer than 292 years");
 }

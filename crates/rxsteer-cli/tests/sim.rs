@@ -122,7 +122,7 @@ fn mistakes_are_named_before_anything_runs() {
         (&["router"], "did you mean 'router-one-queue'?"),
         (&["zzz"], "built in are 'router-4-slow-cores'"),
         (&["missing/mine.toml"], "can't read the scenario missing/mine.toml"),
-        (&[file], "is no text"),
+        (&[file], "is not text"),
         (&[], "SCENARIO"),
         (&["rpc-8", "--set", "traffic.0.flow=8"], "'flows'"),
         (&["rpc-8", "--set", "flows"], "KEY=VALUE"),

@@ -146,7 +146,7 @@ fn speed_makes_load_and_policies_can_be_compared() {
     assert_eq!(status, 0, "{stderr}");
     let fixed = moved(&report);
     assert_eq!(fixed[0], fixed[1]);
-    assert!(stderr.contains("one run repeated"), "{stderr}");
+    assert!(stderr.contains("repeat one run"), "{stderr}");
 }
 
 #[test]
@@ -183,8 +183,8 @@ fn damaged_capture_is_used_as_far_as_it_goes() {
 #[test]
 fn outputs_that_cannot_be_are_refused_before_the_simulation() {
     for (words, reason) in [
-        (&["rpc-8", "--csv", "-"][..], "--csv writes a file"),
-        (&["rpc-8", "--csv", "both", "--report", "both"], "both have one name"),
+        (&["rpc-8", "--csv", "-"][..], "--csv requires the name of a file"),
+        (&["rpc-8", "--csv", "both", "--report", "both"], "both have the same name"),
         (&["--list", "--seeds", "3"], "--seeds"),
     ] {
         let (status, _, stderr) = sim(words);

@@ -229,7 +229,7 @@ fn one_frame_is_printed_without_a_terminal() {
     let output = rxsteer(&["--socket", &path]);
     let why = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
-        (output.status.code(), why.contains("are no terminal; rxsteer top --once")),
+        (output.status.code(), why.contains("are not a terminal; rxsteer top --once")),
         (Some(2), true),
         "{why}"
     );
@@ -239,7 +239,7 @@ fn one_frame_is_printed_without_a_terminal() {
 fn what_cannot_be_shown_is_refused() {
     for (arguments, why) in [
         (&["--once", "--socket", "/nowhere/s"][..], "no instance can be reached at /nowhere/s"),
-        (&["--once", "--interval", "1ms"], "an interval is 50ms to 1h"),
+        (&["--once", "--interval", "1ms"], "the interval must be 50ms to 1h"),
         (&["eth0", "--socket", "/s"], "cannot be used with"),
     ] {
         let output = rxsteer(arguments);

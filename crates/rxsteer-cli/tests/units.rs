@@ -160,7 +160,7 @@ fn file_that_run_refuses_is_not_right() {
         ("flows = '/nonexist/x.csv'", "there is no folder /nonexist for /nonexist/x.csv", true),
         ("flows-rotate = '1s'", "--flows-rotate is an option of flow records", false),
         ("events = '/nonexist/e'", "there is no folder /nonexist for --events /nonexist/e", true),
-        ("listen-token-file = '/t'", "of use only with --listen", false),
+        ("listen-token-file = '/t'", "requires --listen", false),
         ("policy = 'bound:1000=0'", "there is no RX queue 1000", true),
         ("rule = ['tcp vni 5 -> 0']", "no packet can match", false),
         ("flows = '/tmp/a.csv'\nno-flow-stats = true", "leave out --no-flow-stats", false),

@@ -84,8 +84,8 @@ impl Slots {
     /// Parses one setting, `name=value`. `None` if this policy has no setting of this name.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), &'static str>> {
         let (setting, most, why) = match name {
-            "loops" => (&mut self.loops, MAX_LOOPS, "loops is 1 to 5"),
-            "after" => (&mut self.after, u8::MAX, "after is 1 to 255 packets"),
+            "loops" => (&mut self.loops, MAX_LOOPS, "loops must be 1 to 5"),
+            "after" => (&mut self.after, u8::MAX, "after must be 1 to 255 packets"),
             _ => return None,
         };
         let read = value.parse::<u8>().ok().filter(|number| (1..=most).contains(number));

@@ -89,7 +89,7 @@ impl Balance {
         let (setting, read, why) = match name {
             "buckets" => {
                 let read = in_range(value, BUCKETS).filter(|buckets| buckets.is_power_of_two());
-                (&mut self.buckets, read, "buckets is a power of two from 256 to 4096")
+                (&mut self.buckets, read, "buckets must be a power of two from 256 to 4096")
             }
             "interval" => {
                 let millis = value.strip_suffix("ms");
@@ -100,16 +100,16 @@ impl Balance {
                     }
                     (None, None) => None,
                 };
-                (&mut self.interval_ms, read, "interval is 10ms to 10s, e.g. 100ms")
+                (&mut self.interval_ms, read, "interval must be 10ms to 10s, e.g. 100ms")
             }
             "threshold" => {
                 let percent = value.strip_suffix('%').unwrap_or(value);
                 let read = in_range(percent, THRESHOLD_PERCENT);
-                (&mut self.threshold_percent, read, "threshold is 1% to 100%")
+                (&mut self.threshold_percent, read, "threshold must be 1% to 100%")
             }
             "moves" => {
                 let read = in_range(value, [1, BUCKETS[1]]);
-                (&mut self.moves, read, "moves is 1 to 4096 buckets in an interval")
+                (&mut self.moves, read, "moves must be 1 to 4096 buckets in an interval")
             }
             _ => return None,
         };

@@ -123,7 +123,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "{setting}: {size} is out of range; it can be 1 to {most}")
             }
             Self::Rules(count) => {
-                write!(f, "{count} rules are too many: at most {MAX_RULES} can be before the policy")
+                write!(f, "{count} rules are too many; the limit is {MAX_RULES}")
             }
             Self::NoSuchInterface(name, known) => {
                 write!(f, "a rule names interface {}, ", name.as_str())?;
@@ -144,7 +144,7 @@ impl fmt::Display for ConfigError {
             Self::After(after) => write!(f, "after={after} is out of range: 1 to 255 packets"),
             Self::Loops(loops) => write!(f, "{loops} loops are out of range: 1 to {MAX_LOOPS}"),
             Self::Balance => f.write_str(
-                "a setting of balance is out of range: buckets is a power of two from 256 to 4096, interval \
+                "a setting of balance is out of range: buckets must be a power of two from 256 to 4096, interval \
                  10ms to 10s, threshold 1% to 100%, moves 1 to 4096",
             ),
             Self::NotPossible(cpu) => write!(
@@ -153,7 +153,7 @@ impl fmt::Display for ConfigError {
                  name it at the start, or leave it out"
             ),
             Self::Fixed(what) => {
-                write!(f, "{what} can't be changed at run time; start anew to change it")
+                write!(f, "{what} can't be changed at run time; restart to change it")
             }
         }
     }

@@ -80,7 +80,8 @@ counters! {
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
         Matched, "matched", Packets, "Packets to the CPU that a rule before the policy names.";
-        Deferred, "deferred", Packets, "Packets sent where their flow table slot says, not to their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
+        Deferred, "deferred", Packets, "Packets sent to the CPU in their flow table slot, not to their target: \
+                   earlier ones were still under way there, or the slot's hysteresis was not used up.";
     }
 }
 
@@ -139,7 +140,8 @@ counters! {
         LostBurst, "lost_in_bursts", Packets, "Frames lost while the thread of this CPU's ring neither waited for the CPU nor ran for long: more came at once than the ring holds.";
         ThreadRan, "ran_ns", Nanoseconds, "CPU time of the thread of this CPU's ring.";
         ThreadWaited, "waited_ns", Nanoseconds, "Time in which the thread of this CPU's ring was ready to run and waited for the CPU.";
-        LongestWait, "longest_wait_ns", Nanoseconds, "The most that it waited between two looks, some 100 ms apart; more where it did not run from one look to the next.";
+        LongestWait, "longest_wait_ns", Nanoseconds, "The longest wait between two readings, about 100 ms apart; \
+                      longer if it did not run from one reading to the next.";
         Rate, "per_second", Packets, "Frames that came out of this CPU's ring in the last second.";
     }
 }

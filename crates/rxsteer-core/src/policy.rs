@@ -212,7 +212,7 @@ impl fmt::Display for PolicyError {
             ),
             Self::BoundTwice(name) => write!(f, "RX queue {name} is bound twice"),
             Self::BadSetting(name, text, why) => {
-                write!(f, "'{text}' is no setting of the policy '{name}': {why}")
+                write!(f, "'{text}' is not a valid setting of the policy '{name}': {why}")
             }
         }
     }
@@ -278,11 +278,13 @@ fn parse_balance(name: &'static str, rest: Option<&str>) -> Result<Policy, Polic
     let mut front = Front { rfs: has("rfs"), slots: has("sparse").then(Slots::default) };
     let mut balance = Balance::default();
     let settings =
-        "there are buckets, interval, threshold and moves, e.g. buckets=1024,interval=100ms";
+        "the settings are buckets, interval, threshold and moves, e.g. buckets=1024,interval=100ms";
     parse_settings(name, rest, settings, |key, value| {
         balance.set(key, value).or_else(|| match &mut front.slots {
             Some(slots) => slots.set(key, value),
-            None => Slots::default().set(key, value).map(|_| Err("it needs 'sparse' in front")),
+            None => {
+                Slots::default().set(key, value).map(|_| Err("only policies with 'sparse' have it"))
+            }
         })
     })?;
     Ok(Policy::Balance(front, balance))
@@ -290,7 +292,7 @@ fn parse_balance(name: &'static str, rest: Option<&str>) -> Result<Policy, Polic
 
 fn parse_slots(name: &'static str, rest: Option<&str>) -> Result<Slots, PolicyError> {
     let mut slots = Slots::default();
-    let settings = "there are loops and after, e.g. after=8,loops=2";
+    let settings = "the settings are loops and after, e.g. after=8,loops=2";
     parse_settings(name, rest, settings, |key, value| slots.set(key, value))?;
     Ok(slots)
 }
@@ -345,8 +347,8 @@ mod tests {
         assert_eq!(error("rsp"), PolicyError::UnknownName("rsp".into()));
         assert_eq!(error("rps:4"), PolicyError::TakesNothing("rps", "4".into()));
         assert_eq!(error("rfs:x"), PolicyError::TakesNothing("rfs", "x".into()));
-        let (loops, after) = ("loops is 1 to 5", "after is 1 to 255 packets");
-        let settings = "there are loops and after, e.g. after=8,loops=2";
+        let (loops, after) = ("loops must be 1 to 5", "after must be 1 to 255 packets");
+        let settings = "the settings are loops and after, e.g. after=8,loops=2";
         for (bad, why) in [
             ("loops=0", loops),
             ("loops=6", loops),

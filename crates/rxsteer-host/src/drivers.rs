@@ -15,13 +15,13 @@ pub(crate) struct Known {
 }
 
 const RESETS: &str =
-    "reset its queues when a program is attached or taken off: packets of a moment are lost";
+    "reset its queues when a program is attached or taken off: packets are lost for a moment";
 
 /// In alphabetical order.
 const KNOWN: &[Known] = &[
     Known {
         driver: "bnxt_en",
-        to: "want RX and TX combined in channels and TX queues to spare for XDP, refuse LRO and large MTUs, and close \
+        to: "need RX and TX combined in channels and spare TX queues for XDP, refuse LRO and large MTUs, and close \
              and open its queues when a program is attached",
         fix: "if it refuses: ethtool -L IF rx 0 tx 0 combined N with fewer channels, and ethtool -K IF lro off",
     },
@@ -56,7 +56,8 @@ const KNOWN: &[Known] = &[
     },
     Known {
         driver: "mlx4_core",
-        to: "need TX queues to spare for XDP and an MTU that fits into a page, and to restart its port when a program is attached",
+        to: "need spare TX queues for XDP and an MTU that fits into a page, and to restart its port when a program \
+             is attached",
         fix: "if it refuses: ethtool -L IF tx N with fewer queues",
     },
     Known {
@@ -66,8 +67,9 @@ const KNOWN: &[Known] = &[
     },
     Known {
         driver: "virtio_net",
-        to: "want one more queue pair for each CPU for XDP (without them it goes on, slower where XDP sends), refuse native \
-             XDP while the host merges segments or leaves checksums out and that can't be turned off, and reset its \
+        to: "need one more queue pair for each CPU for XDP (without them XDP works, but sends more slowly), refuse \
+             native XDP while the host merges segments or leaves checksums out and that can't be turned off, and \
+             reset its \
              queues when a program is attached",
         fix: "if it refuses: turn the guest offloads off at the host (guest_tso4=off,guest_tso6=off,guest_csum=off)",
     },

@@ -13,8 +13,8 @@ pub enum HostError {
     },
     /// sysfs is that of another network namespace.
     #[error(
-        "/sys shows another network namespace, so nothing of '{name}' can be read or set by it; \
-         enter the namespace with a /sys of its own: ip netns exec NAME rxsteer host …"
+        "/sys shows another network namespace, so rxsteer can't read or set '{name}' there; enter the namespace \
+         with its own /sys: ip netns exec NAME rxsteer host …"
     )]
     OtherNamespace {
         /// The interface that was asked for.
@@ -33,7 +33,8 @@ pub enum HostError {
     Links(#[source] io::Error),
     /// Nothing says which CPUs are online.
     #[error(
-        "nothing says which CPUs are online: neither /sys/devices/system/cpu/online nor /proc/self/status can be read; \
+        "can't find out which CPUs are online: neither /sys/devices/system/cpu/online nor /proc/self/status can be \
+         read; \
          name them with --cpus"
     )]
     NoCpus,

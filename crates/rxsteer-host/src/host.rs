@@ -55,7 +55,7 @@ impl Host {
             capabilities: Capabilities::look(),
             cpus: Cpus::look(),
             programs: Trial::not_tried("loading is not part of looking"),
-            generic: Trial::not_tried("no interface was looked at that requires it"),
+            generic: Trial::not_tried("no interface that requires it was examined"),
             real_time: RealTime::look(),
             release,
         }

@@ -125,7 +125,7 @@ pub enum Peer {
         /// Which of its offloads are on.
         offloads: Option<Offloads>,
     },
-    /// In another network namespace, where it can't be looked at.
+    /// In another network namespace, where its settings can't be read.
     Elsewhere,
 }
 

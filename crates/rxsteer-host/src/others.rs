@@ -120,7 +120,7 @@ fn link_files(root: &Root) -> Vec<Other> {
         .map(|what| Other {
             what,
             reach: Reach::Queues,
-            effect: "systemd-udevd writes rps_cpus by it when the interface appears, so at every boot",
+            effect: "systemd-udevd uses it to write rps_cpus when the interface appears, so at every boot",
         })
         .collect()
 }

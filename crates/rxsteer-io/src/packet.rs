@@ -101,11 +101,11 @@ pub enum PacketError {
     NoInterface(String),
     /// The process lacks the capability.
     #[error(
-        "packet sockets take the capability CAP_NET_RAW; run as root, or: setcap cap_net_raw+ep PROGRAM"
+        "packet sockets require the capability CAP_NET_RAW; run as root, or: setcap cap_net_raw+ep PROGRAM"
     )]
     Permission,
     /// There is no memory for the ring.
-    #[error("a ring of {} MiB can't be had ({error}); ask for fewer or smaller blocks", .bytes >> 20)]
+    #[error("can't allocate a ring of {} MiB ({error}); use fewer or smaller blocks", .bytes >> 20)]
     RingMemory {
         /// The size in bytes.
         bytes: u64,

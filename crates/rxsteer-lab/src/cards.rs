@@ -115,7 +115,7 @@ pub(crate) fn joined(
     }
     Err(LabError::Load {
         why: format!(
-            "nothing that {} sends arrives at {}; join the two by a cable, without a switch that filters",
+            "frames that {} sends do not arrive at {}; join the two by a cable, without a switch that filters",
             cards.peer, cards.steered
         ),
     })

@@ -130,9 +130,10 @@ impl Lent {
     pub(crate) fn left(&self) -> String {
         let Lent { home, home_namespace, namespace, .. } = self;
         format!(
-            "a killed lab left the interface {home} in the namespace {namespace}. It is not given back, since it is from another network \
-             namespace than this one, number {home_namespace}. Run sudo rxsteer lab list there; lsns -t net shows the namespaces. If that one no \
-             longer exists, remove {}: then the next lab deletes {namespace} with the interface",
+            "a killed lab left the interface {home} in the namespace {namespace}. It can't be given back here, \
+             because it belongs to another network namespace, number {home_namespace}. Run sudo rxsteer lab list \
+             there; lsns -t net shows the namespaces. If that namespace no longer exists, remove {}: the next lab \
+             then deletes {namespace} with the interface",
             self.record().display()
         )
     }

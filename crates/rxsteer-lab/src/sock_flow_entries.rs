@@ -43,8 +43,8 @@ pub(crate) fn restore() -> Option<String> {
     // Only the first network namespace of the machine shows the setting.
     if let Err(why) = fs::write(SETTING, old) {
         return Some(format!(
-            "rps_sock_flow_entries is not restored to {old}, since {SETTING} can't be written here ({why}). Run sudo rxsteer lab list in the \
-             network namespace in which the lab was started that was killed"
+            "rps_sock_flow_entries is not restored to {old}, because {SETTING} can't be written here ({why}). Run \
+             sudo rxsteer lab list in the network namespace in which the killed lab was started"
         ));
     }
     let _ = fs::remove_file(RECORD);

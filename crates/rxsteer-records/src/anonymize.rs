@@ -58,7 +58,7 @@ impl FromStr for PseudonymKey {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         if !digits {
-            return Err("it takes 64 hex digits (256 bits), e.g. from: openssl rand -hex 32".into());
+            return Err("expected 64 hex digits (256 bits), e.g. from: openssl rand -hex 32".into());
         }
         let mut key = [0; 32];
         for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks(2)) {

@@ -127,7 +127,11 @@ impl Target {
             ),
         };
         let folder = folder_of(path);
-        ensure!(folder.is_dir(), "there is no folder {} for {name}; make it first", shown(folder));
+        ensure!(
+            folder.is_dir(),
+            "there is no folder {} for {name}; create it first",
+            shown(folder)
+        );
         // An existing file is replaced, so it must not be a device.
         place_of(path).map_err(|why| anyhow!("{name} {why}; name another"))?;
         Ok(Target::File(File { path: path.to_owned(), format, mark: None, last: 0 }))
@@ -371,7 +375,7 @@ mod tests {
         for folder in ["/", ".", "man.parquet/", "no/such/a.csv/"] {
             assert!(refused(folder).contains("is a folder; name a file in it"), "{folder}");
         }
-        assert!(refused("/no/such/folder/a.csv").contains("make it first"));
+        assert!(refused("/no/such/folder/a.csv").contains("create it first"));
     }
 
     #[test]

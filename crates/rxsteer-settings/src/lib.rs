@@ -40,37 +40,39 @@ use rxsteer_core::{CpuSet, Fallback, PacketRule, Policy, QueueName};
 pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
     /// none, rps, bound, sparse, rfs, rfs+sparse, balance
     ///
-    /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map. bound:QUEUE=CPU,… or
-    /// bound:IFACE:QUEUE=CPU,…: by RX queue. sparse[:loops=N,after=N]: the first flows get a CPU each, in turn, loops slots per
-    /// CPU (1 to 5, 4 by default); a flow gets a slot once it has sent N packets within a second (after=N, 1 to 255, by default 1);
-    /// other flows go by hash. rfs: where the flow's application runs, else by hash. rfs+sparse[:loops=N,after=N]: both.
-    /// rps+balance[:buckets=N,interval=T,threshold=P%,moves=N], or balance: the hash picks a bucket, and measured load the
-    /// bucket's CPU (1024 buckets, 100ms, 5%, 64 moves), e.g. rps+balance:interval=1s; also behind sparse, rfs, rfs+sparse. By
-    /// default rps; in rxsteer run rfs+sparse, or sparse if the kernel has no tracepoints for rfs.
+    /// The rule that picks the CPU. none: the receiving CPU. rps: the flow hash picks from the CPU map.
+    /// bound:QUEUE=CPU,… or bound:IFACE:QUEUE=CPU,…: the CPU of the RX queue. sparse[:loops=N,after=N]: the first
+    /// flows get CPUs in turn, each flow its own slot; a CPU has loops slots (1 to 5, default 4), and a flow gets one
+    /// with its Nth packet within a second (after=N, 1 to 255, default 1); the hash steers other flows. rfs: the CPU
+    /// where the flow's application runs; if that is unknown, the hash picks. rfs+sparse[:loops=N,after=N]: both.
+    /// rps+balance[:buckets=N,interval=T,threshold=P%,moves=N], or balance: the hash picks a bucket, and measured
+    /// load picks the bucket's CPU (default 1024 buckets, 100ms, 5%, 64 moves), e.g. rps+balance:interval=1s;
+    /// +balance also works with sparse, rfs and rfs+sparse. The default is rps; in rxsteer run it is rfs+sparse, or
+    /// sparse if the kernel has no tracepoints for rfs.
     #[arg(long, value_parser = words(Policy::NAMES, policy))]
     pub policy: Option<Policy>,
 
     /// CPUs to steer to: 0-3,8 or a count; by default all
     ///
-    /// CPU 4 alone is 4-4. All CPUs are those that this process may use; in rxsteer run those that are online, not isolated, and
-    /// on the NUMA node of the interfaces.
+    /// 4 is a count; CPU 4 alone is 4-4. The default is all CPUs that this process may use; in rxsteer run all CPUs
+    /// that are online, not isolated, and on the NUMA node of the interfaces.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, allow_hyphen_values = true)]
     pub cpus: Option<CpuChoice>,
 
-    /// A separate CPU map for an RX queue: QUEUE=CPUS, e.g. 1=4-7, and in rxsteer run also
-    /// IFACE:QUEUE=CPUS or IFACE=CPUS, e.g. eth0:0=0-3; can be given for several, and the most
-    /// specific applies. Other queues use --cpus. none: no queue has one, whatever the file says
+    /// A separate CPU map for an RX queue: QUEUE=CPUS, e.g. 1=4-7; in rxsteer run also IFACE:QUEUE=CPUS or
+    /// IFACE=CPUS, e.g. eth0:0=0-3. Repeat the option for several queues; the most specific map applies. Other queues
+    /// use --cpus. none removes the maps of the settings file
     #[arg(long, value_name = "[IFACE:]QUEUE=CPUS|none", value_parser = |text: &str| text.parse::<MapSetting>())]
     pub rps_map: Option<Vec<MapSetting>>,
 
-    /// Under rfs and sparse, where a flow goes that has neither a desired CPU nor a sparse slot: hash
-    /// (its hash picks from the CPU map; the default) or local (it stays on the receiving CPU)
+    /// How rfs and sparse steer a flow that has neither a desired CPU nor a sparse slot: hash (its hash picks from
+    /// the CPU map; the default) or local (it stays on the receiving CPU)
     #[arg(long = "else", value_name = "hash|local", hide_possible_values = true, value_parser =
           PossibleValuesParser::new(Fallback::NAMES).map(|word| values::fallback(&word)))]
     pub fallback: Option<Fallback>,
 
-    /// CPUs that rfs may send a flow to because its application runs there: a list like 0-3,8, or all
-    /// that packets can be sent to (the default)
+    /// CPUs to which flows may follow their applications under rfs: a list like 0-3,8, or all that packets can be
+    /// sent to (the default)
     #[arg(long, value_name = "LIST|all", value_parser = |text: &str| text.parse::<RfsCpus>())]
     pub rfs_cpus: Option<RfsCpus>,
 
@@ -84,8 +86,8 @@ pub struct Steering<const BUCKETS: u32 = MAX_FLOW_LIMIT_BUCKETS> {
 /// Sizes of tables; the in-kernel path can't change them while it runs.
 #[derive(Args, Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tables {
-    /// Entries of the table of applications' CPUs, for rfs (32768 by default); rounded up to a power
-    /// of two
+    /// Entries of the sock flow table, which has the applications' CPUs for rfs (32768 by default); rounded up to a
+    /// power of two
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, { MAX_SOCK_FLOW_ENTRIES as u64 }>)]
     pub sock_flow_entries: Option<u32>,
 
@@ -98,12 +100,14 @@ pub struct Tables {
 /// Rules before the policy.
 #[derive(Args, Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
-    /// A rule before the policy, e.g. 'tcp dst-port 22 -> local'; can be given several times, and the first that matches applies
+    /// A rule to check before the policy, e.g. 'tcp dst-port 22 -> local'; of several rules, the first that matches
+    /// applies
     ///
-    /// MATCH is one or several of: tcp, udp, sctp, dccp, icmp, icmp6, esp, gre, protocol N; ip, ip6; src, dst or net (either) NETWORK;
-    /// src-port, dst-port or port (either) PORTS, e.g. 80,8000-8080; vlan N; interface NAME; dscp N; spi N, teid N, vni N; or any alone. ACTION is CPUs
-    /// (2 or 0-1,4: the hash picks one), local or pass (the receiving CPU), or policy rps, sparse, rfs or rfs+sparse (as that policy
-    /// says). At most 256. none: no rule, whatever the file says.
+    /// MATCH is one or several of: tcp, udp, sctp, dccp, icmp, icmp6, esp, gre, protocol N; ip, ip6; src, dst or net
+    /// (either) NETWORK; src-port, dst-port or port (either) PORTS, e.g. 80,8000-8080; vlan N; interface NAME; dscp
+    /// N; spi N, teid N, vni N; or any alone. ACTION is CPUs (2 or 0-1,4: the hash picks one), local or pass (the
+    /// receiving CPU), or policy rps, sparse, rfs or rfs+sparse (that policy picks the CPU). At most 256 rules. none
+    /// removes the rules of the settings file.
     #[arg(long, value_name = "MATCH -> ACTION|none", value_parser = |text: &str| text.parse::<RuleSetting>())]
     pub rule: Option<Vec<RuleSetting>>,
 }

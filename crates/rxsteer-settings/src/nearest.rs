@@ -16,7 +16,7 @@ pub fn nearest<'a>(word: &str, valid: &[&'a str]) -> Option<&'a str> {
 pub fn suggestion(word: &str, valid: &[&str]) -> String {
     match nearest(word, valid) {
         Some(best) => format!("; did you mean '{best}'?"),
-        None => format!("; the words are '{}'", valid.join("', '")),
+        None => format!("; choose one of '{}'", valid.join("', '")),
     }
 }
 
@@ -32,7 +32,7 @@ mod tests {
         assert_eq!(nearest("RPS", &valid), Some("rps"));
         assert_eq!(nearest("nope", &valid), Some("none"));
         assert_eq!(nearest("zzzzzz", &valid), None);
-        assert_eq!(suggestion("qqqqqq", &valid), "; the words are 'none', 'rps', 'bound'");
+        assert_eq!(suggestion("qqqqqq", &valid), "; choose one of 'none', 'rps', 'bound'");
         assert_eq!(nearest("sock_flw_enties", &["sock-flow-entries"]), Some("sock-flow-entries"));
         assert_eq!(nearest("rfs-cpu", &["rfs_cpus"]), Some("rfs_cpus"));
     }

@@ -147,7 +147,7 @@ fn why(error: &clap::Error) -> String {
     match (error.get(ContextKind::InvalidValue), error.get(ContextKind::ValidValue)) {
         (Some(ContextValue::String(word)), Some(ContextValue::Strings(valid))) => {
             let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
-            format!("it takes {}, not '{word}'{}", valid.join(" or "), suggestion(word, &valid))
+            format!("expected {}, not '{word}'{}", valid.join(" or "), suggestion(word, &valid))
         }
         _ => error.kind().to_string(),
     }
@@ -254,9 +254,9 @@ mod tests {
                 1,
                 "no setting 'flow-cmt'; did you mean 'flow-cnt'?",
             ),
-            (&["qqqqqqqqqqq=1"], 0, "the words are 'sock-flow-entries', 'flow-cnt'"),
+            (&["qqqqqqqqqqq=1"], 0, "choose one of 'sock-flow-entries', 'flow-cnt'"),
             (&["flow-cnt=8", "flow_cnt=8"], 1, "flow-cnt is set twice"),
-            (&["flow-cnt=8", "sock-flow-entries="], 1, "sock-flow-entries=: it takes a whole"),
+            (&["flow-cnt=8", "sock-flow-entries="], 1, "sock-flow-entries=: expected a whole"),
             (&["help=1"], 0, "no setting 'help'"),
         ] {
             let refused = tables(settings).unwrap_err();

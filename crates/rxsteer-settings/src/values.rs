@@ -49,7 +49,7 @@ pub fn cpus(text: &str) -> Result<CpuChoice, String> {
     let first = u16::try_from(count).ok().and_then(CpuSet::first);
     first.map(CpuChoice::Count).ok_or_else(|| {
         format!(
-            "a count of CPUs is 1 to {}, not {count} (CPU 0 alone is written 0-0)",
+            "a count of CPUs must be 1 to {}, not {count} (to name CPU 0 alone, write 0-0)",
             u32::from(CpuId::MAX.get()) + 1
         )
     })
@@ -65,7 +65,7 @@ pub fn cpus_listed(text: &str) -> Result<CpuSet, String> {
     let first = u16::try_from(number).ok().and_then(CpuSet::first);
     let count = first.map(|first| format!(", or {} for a count of {number}", first.as_option()));
     Err(format!(
-        "a bare number is a count of CPUs in other commands, and here a list is meant: write {number}-{number} for CPU \
+        "expected a list of CPUs, and in other commands a bare number is a count: write {number}-{number} for CPU \
          {number} alone{}",
         count.unwrap_or_default()
     ))
@@ -150,7 +150,7 @@ impl FlowLimit {
             Err(_) => buckets(),
         };
         read.map(FlowLimit)
-            .ok_or_else(|| format!("it takes on, off or a number of buckets from 1 to {MOST}"))
+            .ok_or_else(|| format!("expected on, off or a number of buckets from 1 to {MOST}"))
     }
 }
 
@@ -162,7 +162,7 @@ pub fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" | "true" => Ok(true),
         "off" | "false" => Ok(false),
-        _ => Err("it takes on or off".to_owned()),
+        _ => Err("expected on or off".to_owned()),
     }
 }
 
@@ -183,7 +183,7 @@ pub fn whole<T: TryFrom<u64>, const MIN: u64, const MAX: u64>(text: &str) -> Res
         .ok()
         .filter(|number| (MIN..=MAX).contains(number))
         .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| format!("it takes a whole number from {MIN} to {MAX}"))
+        .ok_or_else(|| format!("expected a whole number from {MIN} to {MAX}"))
 }
 
 #[cfg(test)]

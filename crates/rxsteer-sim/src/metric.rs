@@ -226,7 +226,7 @@ metrics! {
     "unmatched", "matched by no rule", Packets, Neither, false, Of::Run(|_, run| (!run.rules.is_empty()).then_some(run.unmatched as f64)),
         "Packets that came while there were rules before the policy, and matched none; absent without rules.";
     "deferred", "deferred", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.deferred as f64)),
-        "Packets sent where their flow table slot says, not to their target.";
+        "Packets sent to the CPU in their flow table slot, not to their target.";
 }
 
 fn latency(traffic: &TrafficResult) -> Option<()> {

@@ -88,13 +88,13 @@ pub enum RecordedError {
     Speed(f64),
     /// The recording is longer than the limit; holds the time in seconds at the requested speed.
     #[error(
-        "it takes {0:.0} s of simulated time, silences cut, and {limit} s is the most; ask for more \
-         speed or for fewer packets",
+        "it requires {0:.0} s of simulated time (with long pauses cut), and the limit is {limit} s; use a higher \
+         speed or fewer packets",
         limit = LONGEST_NS / 1_000_000_000
     )]
     TooLong(f64),
     /// The scenario has no traffic that defines the path of packets.
-    #[error("the scenario has no traffic whose way the recording could take; give it one")]
+    #[error("the scenario has no traffic whose path the recording could take; add a [[traffic]]")]
     NoWay,
 }
 

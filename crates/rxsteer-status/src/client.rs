@@ -29,15 +29,15 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
     let shown = shown(socket);
     let mut stream = UnixStream::connect(socket).with_context(|| {
         format!(
-            "no instance can be reached at {shown}: does one run there, as this user or as root?"
+            "no instance can be reached at {shown}; check that one runs there, as this user or as root"
         )
     })?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let silent = || match request {
         Request::Set { .. } => format!(
-            "the instance at {shown} does not answer. When it goes on, rxsteer run does not make the change, unless it \
-             has just begun to; rxsteer live makes it. rxsteer status says which settings hold"
+            "the instance at {shown} does not answer. When it continues, rxsteer run does not make the change, \
+             unless it has already begun; rxsteer live makes it. rxsteer status shows the current settings"
         ),
         _ => format!("the instance at {shown} does not answer"),
     };
@@ -55,7 +55,8 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
     let mut answer = String::new();
     BufReader::new(stream.take(MAX_ANSWER as u64 + 1)).read_line(&mut answer).map_err(late)?;
     serde_json::from_str(&answer).with_context(|| {
-        format!("the instance at {shown} answers what this version does not understand; is it another one?")
+        format!("this version of rxsteer does not understand the answer of the instance at {shown}; use the same \
+                 version for both")
     })
 }
 
@@ -63,7 +64,10 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
 pub fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
     match ask(socket, &Request::Status { flows, reset })? {
         Answer::Status(status) => Ok(*status),
-        _ => anyhow::bail!("the instance at {} answers something else", shown(socket)),
+        _ => anyhow::bail!(
+            "the instance at {} sent an unexpected answer; is it of another version?",
+            shown(socket)
+        ),
     }
 }
 
@@ -72,7 +76,10 @@ pub fn status_within(socket: &Path, flows: u32, timeout: Duration) -> anyhow::Re
     match asked(socket, &Request::Status { flows, reset: false }, timeout)? {
         Answer::Status(status) => Ok(*status),
         Answer::Error(why) => anyhow::bail!(why),
-        _ => anyhow::bail!("the instance at {} answers something else", shown(socket)),
+        _ => anyhow::bail!(
+            "the instance at {} sent an unexpected answer; is it of another version?",
+            shown(socket)
+        ),
     }
 }
 

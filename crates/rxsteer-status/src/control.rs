@@ -143,7 +143,9 @@ impl Control {
                 dead: false,
             };
             if self.clients.len() >= MAX_CLIENTS {
-                client.send(&Answer::Error(format!("{MAX_CLIENTS} others are asking; try again")));
+                client.send(&Answer::Error(format!(
+                    "{MAX_CLIENTS} other clients are connected; try again"
+                )));
                 client.write(now);
                 continue;
             }
@@ -176,7 +178,7 @@ impl Client {
         }
         let Some(end) = self.input.iter().position(|byte| *byte == b'\n') else {
             if self.input.len() > MAX_REQUEST {
-                self.refuse(format!("a request has {MAX_REQUEST} bytes at most"));
+                self.refuse(format!("a request can have at most {MAX_REQUEST} bytes"));
                 self.write(now);
             }
             return;

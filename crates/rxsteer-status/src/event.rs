@@ -51,21 +51,21 @@ kinds! {
     InterfaceRefused, "interface_refused", Everyone, "An interface matches a pattern and can't be steered.";
     InterfaceGone, "interface_gone", Everyone, "An interface is no longer steered.";
     InterfaceChanged, "interface_changed", Everyone, "An interface has another name, or went up or down.";
-    InterfaceWarning, "interface_warning", Everyone, "An interface is steered, but not as one may expect.";
+    InterfaceWarning, "interface_warning", Everyone, "An interface is steered, but with a restriction.";
     CpuOffline, "cpu_offline", Everyone, "CPUs went offline.";
     CpuOnline, "cpu_online", Everyone, "CPUs are online again.";
-    ChangeDone, "change_done", Log, "A change of settings is active, and what was sent before it is delivered.";
+    ChangeDone, "change_done", Log, "A change of settings is active, and all earlier frames are delivered.";
     ChangePending, "change_pending", Everyone, "A change could not be made yet; it is tried again.";
     ChangeRefused, "change_refused", Log, "A change of settings was refused.";
     ChangeWithdrawn, "change_withdrawn", Log, "A change took too long and was withdrawn.";
-    Reloaded, "reloaded", Everyone, "The file of settings was read again.";
-    ReloadRefused, "reload_refused", Everyone, "The file of settings was read again and refused.";
+    Reloaded, "reloaded", Everyone, "The settings file was read again.";
+    ReloadRefused, "reload_refused", Everyone, "The settings file was read again and refused.";
     ThreadsProblem, "threads_problem", Everyone, "The rings' threads are not in the scheduling class of the settings.";
     Moves, "moves", Log, "How many packets moved their flow to another CPU, and how many were deferred.";
     Drops, "drops", Log, "A CPU's ring, the flow limit or a lack of memory dropped many packets.";
-    Warning, "warning", Everyone, "Something else that its user should know.";
+    Warning, "warning", Everyone, "Another warning.";
     Ended, "ended", Everyone, "The instance ends because nothing is left to steer.";
-    Suppressed, "suppressed", Everyone, "Events of one kind that were too many, and were left out.";
+    Suppressed, "suppressed", Everyone, "Too many events of one kind, which were left out.";
 }
 
 /// Something that happened to an instance.
@@ -216,8 +216,8 @@ impl EventLog {
             let count = std::mem::take(&mut limit.suppressed);
             let seconds = now.saturating_duration_since(limit.since).as_secs().max(1);
             let text = format!(
-                "{count} events of the kind {} were left out in the last {seconds} s: of each kind {BURST} come at once, \
-                 then one a second",
+                "{count} events of the kind {} were left out in the last {seconds} s: the limit for each kind is \
+                 {BURST} at once, then one per second",
                 kind.name()
             );
             let happened = Happened::new(EventKind::Suppressed, text);

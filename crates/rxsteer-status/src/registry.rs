@@ -87,7 +87,10 @@ fn prepared(directory: &Path) -> Result<(), String> {
         || found.uid() != nix::unistd::geteuid().as_raw()
         || found.mode() & 0o022 != 0
     {
-        return Err("it is not a directory of this user's that only they can write to".to_owned());
+        return Err(
+            "it is not a directory that this user owns and that only this user can write to"
+                .to_owned(),
+        );
     }
     Ok(())
 }
@@ -101,7 +104,10 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
         let _ = fs::remove_file(path);
     }
     let failed = || {
-        format!("can't listen at {}: is it in use, or can't this user write there?", shown(path))
+        format!(
+            "can't listen at {}; check that it is not in use, and that this user can write there",
+            shown(path)
+        )
     };
     let listener = UnixListener::bind(path).with_context(failed)?;
     fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(failed)?;
@@ -198,6 +204,6 @@ mod tests {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
         let error =
             register_in(&[dir.path().to_owned()], None).err().expect("any user could write there");
-        assert!(format!("{error:#}").contains("only they can write to"), "{error:#}");
+        assert!(format!("{error:#}").contains("only this user can write to"), "{error:#}");
     }
 }

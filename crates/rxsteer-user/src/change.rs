@@ -82,7 +82,7 @@ pub enum ChangeError {
     Backlog(u32, u32),
     /// The memory for the tables cannot be allocated; holds the number of bytes.
     #[error(
-        "the tables would take {:.2} GiB of memory, which can't be had; lower flow-cnt or sock-flow-entries",
+        "the tables need {:.2} GiB of memory, which can't be allocated; lower flow-cnt or sock-flow-entries",
         *.0 as f64 / f64::from(1 << 30)
     )]
     Memory(u64),

@@ -331,14 +331,14 @@ pub enum PipelineError {
     #[error("a tick every {0:?} is out of range; it can be every millisecond to every hour")]
     Tick(Duration),
     /// The speed of a recording is out of range.
-    #[error("a speed of {0} times the recorded one is out of range; it is finite and above 0")]
+    #[error("a speed of {0} times the recorded one is out of range; it must be finite and above 0")]
     Speed(f64),
     /// The number of sources differs from the number of RX threads.
     #[error("{0} sources are given for {1} RX threads; each thread needs one")]
     Sources(usize, usize),
     /// The memory for the start cannot be allocated; holds the number of bytes.
     #[error(
-        "backlogs and tables take {:.2} GiB of memory, which can't be had; lower max-backlog, flow-cnt or \
+        "backlogs and tables need {:.2} GiB of memory, which can't be allocated; lower max-backlog, flow-cnt or \
          sock-flow-entries, or use fewer CPUs or RX threads",
         *.0 as f64 / f64::from(1 << 30)
     )]

@@ -91,7 +91,7 @@ impl TxShare {
 pub enum ForwardError {
     /// A packet socket of an interface; holds its name.
     #[error(
-        "can't send by {0} on a packet socket: {1}; that takes CAP_NET_RAW and an interface that is there"
+        "can't send by {0} on a packet socket: {1}; this requires CAP_NET_RAW and an existing interface"
     )]
     Packet(String, #[source] io::Error),
     /// An AF_XDP socket.

@@ -48,8 +48,8 @@ pub enum LoadError {
     Program(Refusal),
     /// A process without capabilities cannot change the maps, and a running instance is such a process.
     #[error(
-        "the kernel lets no process without capabilities change the BPF maps it holds ({0}), and a running instance has \
-         none. Linux allows it since 5.19; before that where the setting kernel.unprivileged_bpf_disabled is 0"
+        "a running instance has no capabilities, and this kernel does not let such a process change its own BPF \
+         maps ({0}). Use Linux 5.19 or newer, or set kernel.unprivileged_bpf_disabled to 0"
     )]
     NeedsCapabilities(#[source] std::io::Error),
     /// The kernel does not report where applications run; holds the missing tracepoint.

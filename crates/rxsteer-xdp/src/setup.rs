@@ -104,7 +104,7 @@ pub enum SettingsError {
     )]
     TooManyMaps,
     /// There are more rules than can be before the policy; holds their number.
-    #[error("{0} rules are too many: at most {MAX_RULES} can be before the policy")]
+    #[error("{0} rules are too many; the limit is {MAX_RULES}")]
     TooManyRules(usize),
     /// The rules need more sets than there is room for; holds their number.
     #[error(
@@ -115,7 +115,7 @@ pub enum SettingsError {
     /// The policy has one table of buckets for all RX queues; holds a queue with a CPU map.
     #[error(
         "RX queue {0} has a CPU map, but with 'balance' all RX queues share one table of buckets; leave the map out \
-         (rps-map=none), or take a policy without balance"
+         (rps-map=none), or use a policy without balance"
     )]
     MapsAndBuckets(QueueName),
     /// None of the CPUs is online.
@@ -130,7 +130,7 @@ pub enum SettingsError {
     /// The kernel does not report where applications run; holds the policy or the rule, and the missing tracepoint.
     #[error(
         "{0} follows applications by the tracepoint {1}, which this kernel lacks (Linux 6.3 and newer have it); \
-         take another policy, such as sparse, or a newer kernel"
+         use another policy, such as sparse, or a newer kernel"
     )]
     NoTracepoint(String, &'static str),
     /// The threads of the rings cannot be put into the scheduling class.

@@ -19,15 +19,16 @@ pub enum ThreadsError {
     /// `/proc` shows no kernel thread.
     #[error(
         "the ring threads can't be set to {0}: /proc shows no kernel threads here, as in a container with a PID \
-         namespace of its own, or with hidepid. They stay in class other. To do: start the container in the host's \
+         namespace of its own, or with hidepid. They stay in class other. What to do: start the container in the \
+         host's \
          PID namespace (--pid host), or run 'chrt -f -p 1 PID' on the host for each thread that \
          'pgrep cpumap/' lists"
     )]
     Hidden(ThreadClass),
     /// The kernel refused the class.
     #[error(
-        "the ring threads can't be set to {0}: the kernel answers {1}. They stay in class other. To do: give \
-         CAP_SYS_NICE (systemd: add it to CapabilityBoundingSet= and leave RestrictRealtime= off; container: \
+        "the ring threads can't be set to {0}: the kernel returns {1}. They stay in class other. What to do: give \
+         rxsteer CAP_SYS_NICE (systemd: add it to CapabilityBoundingSet= and leave RestrictRealtime= off; container: \
          --cap-add SYS_NICE); an instance that was started with --threads other has given it up: restart that with \
          --threads {0}; with CONFIG_RT_GROUP_SCHED the root group needs real-time runtime, too \
          (cpu.rt_runtime_us)"

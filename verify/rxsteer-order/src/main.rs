@@ -29,7 +29,7 @@ const TRACE: usize = 40;
 Exit status: 0 nothing was found, 1 a violation (its seed is printed), 2 it could not run."
 )]
 struct Cli {
-    /// How many seeds are run, from 0.
+    /// How many seeds to run, from 0.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,

@@ -36,8 +36,7 @@ fn main() -> ExitCode {
     let astray = targets::astray(&cases);
     for target in &astray {
         eprintln!(
-            "bench: the target {target} is for a case that there is none of; \
-             correct xtask/benches/table/targets.rs or the case's name"
+            "bench: there is no case for the target {target}; correct xtask/benches/table/targets.rs or the case's name"
         );
     }
     if !options.bench {

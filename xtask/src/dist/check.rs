@@ -163,7 +163,7 @@ pub(super) fn fresh_root() -> Result<Result<PathBuf, String>> {
     let mut make = shell::command("debootstrap");
     make.args(["--variant=minbase", include, suite]).arg(&root).args(mirror());
     if let Err(why) = shell::output(&mut make)? {
-        let last = why.lines().last().unwrap_or("it does not say why").to_owned();
+        let last = why.lines().last().unwrap_or("it gave no reason").to_owned();
         return Ok(Err(format!("debootstrap failed: {last}")));
     }
     fs::write(root.join("complete"), "")?;

@@ -77,7 +77,7 @@ fn unpack(path: &Path, folder: &Path) -> Result<Command> {
             rpm.args(["-c", script, "bash"]).arg(path).arg(folder);
             Ok(rpm)
         }
-        _ => anyhow::bail!("{} is no file that dist makes", path.display()),
+        _ => anyhow::bail!("{} is not a file that dist makes", path.display()),
     }
 }
 

@@ -18,20 +18,20 @@ use std::process::Command;
 
 /// Makes what users install: .deb, .rpm, .tar.gz, a static program, and SHA256SUMS.
 ///
-/// The same commit gives the same bytes where the compiler and the system's libraries are the same.
+/// The same commit gives the same bytes if the compiler and the system's libraries are the same.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     cargo xtask dist && ls target/dist\n  \
     cargo xtask dist --check                 and install, run and remove each in a fresh root (root)\n  \
     cargo xtask dist --check-only service    only the Debian package below systemd in a virtual machine")]
 pub(crate) struct Options {
-    /// Package the programs in target/dist-build as they are
+    /// Package the programs in target/dist-build without building them
     #[arg(long)]
     no_build: bool,
-    /// Install, run and remove each in a fresh root; requires root, debootstrap, rpm, podman, QEMU
+    /// Install, run and remove each package in a fresh root file system; requires root, debootstrap, rpm, podman, QEMU
     #[arg(long)]
     check: bool,
-    /// Make nothing, and check only these: contents, static, deb, rpm, container, kubernetes, service
+    /// Make nothing; run only these checks: contents, static, deb, rpm, container, kubernetes, service
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with_all = ["no_build", "check"])]
     check_only: Vec<String>,
 }

@@ -126,7 +126,7 @@ pub(crate) fn boot(machine: &Machine, with: &Boot<'_>) -> Result<(Left, String)>
         stuck_at = functions(folder, &monitor).unwrap_or_else(|why| format!("unknown: {why:#}"));
         let why = if started.elapsed() > limit { "its limit" } else { "without a sign of life" };
         break format!(
-            "the machine was ended after {seconds} s, {why}; its CPUs were in {stuck_at}"
+            "the machine was stopped after {seconds} s, {why}; its CPUs were in {stuck_at}"
         );
     };
     drop(guest);

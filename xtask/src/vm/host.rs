@@ -65,7 +65,7 @@ pub(crate) fn kernel(name: &str, kernel: &Kernel) -> Result<Result<PathBuf, Stri
     let mut fetch = shell::command("bash");
     fetch.arg(script("kernel.sh")).args([&kernel.suite, &kernel.package]).arg(&folder);
     Ok(shell::output(&mut fetch)?.map(|_| folder).map_err(|stderr| {
-        let last = stderr.lines().last().unwrap_or("it does not say why").to_owned();
+        let last = stderr.lines().last().unwrap_or("it gave no reason").to_owned();
         format!("the kernel cannot be fetched: {last}")
     }))
 }
@@ -80,7 +80,7 @@ pub(crate) fn initramfs(name: &str, kernel: &Path, command: &str) -> Result<Path
     make.arg(script("initramfs.sh")).arg(kernel).arg(&out).arg(command);
     match shell::output(&mut make)? {
         Ok(_) => Ok(out),
-        Err(stderr) => bail!("the initramfs of Linux {name} cannot be made: {stderr}"),
+        Err(stderr) => bail!("the initramfs of Linux {name} cannot be created: {stderr}"),
     }
 }
 

@@ -156,7 +156,7 @@ impl Matrix {
         }
         ensure!(
             !meant.is_empty(),
-            "no machine of xtask/vm/vm.toml fits all that is asked for; `cargo xtask vm --list` shows them"
+            "no machine of xtask/vm/vm.toml matches all the options; `cargo xtask vm --list` shows them"
         );
         if let Some(append) = append {
             for machine in &mut meant {

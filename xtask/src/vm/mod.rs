@@ -26,8 +26,8 @@ use results::{Left, Results, Verdict};
 
 /// Runs live tests in virtual machines with other kernels, drivers and CPUs; requires root, QEMU and clang.
 ///
-/// Kernels come from Debian's packages, by the mirror that this host's apt uses; they are unpacked below target/vm/kernels
-/// and kept there (remove a folder to have its kernel fetched again). Neither KVM nor a network is needed once they are there.
+/// It fetches Debian's kernel packages from the mirror of this host's apt, and unpacks them below target/vm/kernels,
+/// where it keeps them (remove a folder to fetch its kernel again). After that it needs neither KVM nor a network.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     cargo xtask vm --list\n  \
@@ -38,13 +38,13 @@ use results::{Left, Results, Verdict};
     cargo xtask vm --missing --results docs/results/machines.md\n\n\
     Exit status: 0 all passed or were skipped, 1 something failed, 2 it could not be run.")]
 pub(crate) struct Options {
-    /// Only machines with these kernels; several are divided by commas, or given one by one.
+    /// Only machines with these kernels; separate several by commas, or repeat the option.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     kernel: Vec<String>,
     /// Only machines with these drivers.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     driver: Vec<String>,
-    /// Only machines with so many CPUs.
+    /// Only machines with this many CPUs.
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
     /// Only these machines.
@@ -56,22 +56,22 @@ pub(crate) struct Options {
     /// Only the machines that ./test boots, with fewer frames.
     #[arg(long)]
     quick: bool,
-    /// Only machines of which there is no result here of this commit: goes on with a run that was ended.
+    /// Only machines that have no result for this commit here: continues an interrupted run.
     #[arg(long, conflicts_with = "tests")]
     missing: bool,
-    /// Ends a boot of a machine after so many seconds, instead of after ten minutes and one for each test.
+    /// Ends a boot of a machine after this many seconds, instead of after ten minutes plus one minute for each test.
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
-    /// Writes what was measured here last to this file; machines that were not run here keep their section of it.
+    /// Writes the last results of this host to this file; machines that were not run here keep their section in it.
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    /// Runs nothing: with --results makes the table of what was measured before.
+    /// Runs nothing: with --results, makes the table from earlier results.
     #[arg(long, requires = "results")]
     no_run: bool,
     /// Shows the machines, and runs nothing.
     #[arg(long)]
     list: bool,
-    /// One JSON object instead of lines.
+    /// Prints one JSON object instead of lines.
     #[arg(long)]
     json: bool,
     /// Only live tests whose name contains one of these, instead of those of the machine.

@@ -10,8 +10,8 @@ use std::time::Duration;
     rxsteer check eth0            everything about one interface\n  \
     rxsteer check --duration 1s   and whether a CPU is short of time for receiving\n  \
     rxsteer check 'veth*' --json | jq '.interfaces[] | {name, can_run}'\n\n\
-    check changes nothing and needs no privilege. With the privileges of rxsteer run it also loads the BPF programs, \
-    attaches them to no interface of yours, and unloads them.\n\n\
+    check changes nothing and needs no privilege. With the privileges that rxsteer run requires, it also loads the \
+    BPF programs and unloads them; it does not attach them to your interfaces.\n\n\
     Exit status: 0 rxsteer run would work (without IFACE: on at least one interface); 1 something prevents it; 2 check \
     could not run.")]
 pub(crate) struct CheckArgs {

@@ -180,7 +180,7 @@ pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
     };
     match nearest(&name, &names).filter(|_| !pattern.is_open()) {
         Some(near) => text += &format!("; did you mean '{near}'?"),
-        None if names.is_empty() => text += "; there is none but the loopback",
+        None if names.is_empty() => text += "; the loopback is the only one",
         None => {
             text += &format!("; there are {}", names[..names.len().min(MOST_NAMES)].join(", "));
             if names.len() > MOST_NAMES {

@@ -12,10 +12,10 @@ use rxsteer_user::source::synthetic::SyntheticSpec;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Compare the policies on your own traffic, and say what to do
+/// Compare policies on your own traffic, and recommend what to do
 ///
-/// It shows none, rps, sparse, rfs, rfs+sparse and rps+balance side by side: how each spreads the packets over the CPUs, and how much fits before
-/// a CPU is full. none is the result without steering.
+/// It shows none, rps, sparse, rfs, rfs+sparse and rps+balance side by side: how each spreads the packets over the
+/// CPUs, and how much traffic fits before a CPU is full. none is the result without steering.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer compare capture.pcap --cpus 4\n  \
@@ -38,7 +38,7 @@ pub(crate) struct CompareArgs {
 
     /// With --iface: capture for this long, or until there are 500 000 frames; 10s by default
     ///
-    /// The first 256 bytes of each frame are kept, in memory.
+    /// It keeps the first 256 bytes of each frame, in memory.
     #[arg(long, alias = "sample", value_name = "DURATION", value_parser = parse_sample, conflicts_with_all = ["captures", "synthetic"])]
     pub(crate) duration: Option<Duration>,
 
@@ -50,19 +50,20 @@ pub(crate) struct CompareArgs {
     pub(crate) choices: Choices,
 }
 
-/// Say which policy is better on live traffic, or that none is
+/// Report which policy is best for live traffic, or that none helps
 ///
-/// Shadow mode for all policies at once: the frames are copied from a packet socket and replayed under each policy. Nothing is
-/// steered and no program is attached, so it works with every driver. The answer comes first, with how much more fits, and the
-/// table after it. ctrl-c ends the measurement; the answer is then about the time so far.
+/// It copies frames through a packet socket, and replays them under each policy. It steers nothing and attaches no
+/// program, so it works with every driver. The report begins with the advice and with how much more traffic fits; the
+/// table follows. Ctrl-C ends the measurement; the advice is then about the time so far.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer advise eth0                                    a minute of what arrives (root, or CAP_NET_RAW)\n  \
     rxsteer advise eth0 --duration 10m --cpus 0-3\n  \
     rxsteer advise eth0 --app-cpus 4-7                     applications on CPUs 4-7\n  \
     rxsteer advise eth0 --json | jq -r '.advice, .commands[]'\n\n\
-    At most 500 000 frames are kept, as many in each second: on a faster interface, only the beginning of each second is copied, with \
-    all frames of all flows, and the rest of the second costs nothing. The report says what share of the time that was.\n\n\
+    It keeps at most 500 000 frames, equally many in each second. If frames come faster, it copies all frames at \
+    the beginning of each second, and none in the rest of it, which costs nothing. The report shows the share of \
+    the time that was copied.\n\n\
     Exit status: 0 success; 1 a worker died, or a flow was reordered; 2 it could not run; 130 interrupted a second time.")]
 pub(crate) struct AdviseArgs {
     /// The interface
@@ -82,26 +83,26 @@ pub(crate) struct AdviseArgs {
 pub(crate) struct Choices {
     /// CPUs to spread over: 0-3,8 or a count like 4
     ///
-    /// By default those of this process; for an interface those of this host near it.
+    /// By default the CPUs that this process may use; for an interface, this host's CPUs near it.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus)]
     pub(crate) cpus: Option<CpuChoice>,
 
     /// Compare under COUNT hash secrets, 2 to 1000
     ///
-    /// The flow hash has a random secret, in the kernel too, so one replay is one draw.
+    /// The flow hash has a random secret, as in the kernel, so the result of one replay is partly chance.
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u32, 2, MOST_SECRETS>)]
     pub(crate) seeds: u32,
 
     /// RX queues that the NIC spreads the frames over, by the Toeplitz hash, each received on a CPU of --cpus in turn
     ///
-    /// By default one; for an interface as many as it has.
+    /// By default one; for an interface, as many as it has.
     #[arg(long, value_name = "COUNT", value_parser = whole::<u16, 1, { MAX_RX_QUEUES as u64 }>)]
     pub(crate) rx_queues: Option<u16>,
 
     /// CPUs of the applications, for rfs: 0-3,8 or a count like 4
     ///
-    /// A capture does not have them. By default they are on all of --cpus, each flow's on one of them by its hash, and the
-    /// advice does not rely on it.
+    /// A capture does not show where applications ran. By default, each flow's hash picks one of --cpus for its
+    /// application, and the advice does not rely on it.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus)]
     pub(crate) app_cpus: Option<CpuChoice>,
 

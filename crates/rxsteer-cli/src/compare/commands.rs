@@ -46,12 +46,12 @@ pub(super) fn of(
     let dissect = DissectOptions { inner: dissect.inner || advice.inner, ..dissect };
     if interfaces.is_empty() {
         commands.notes.push(if is_here {
-            format!("this host shows no NIC; put its name in the place of {SOME}")
+            format!("no NIC was found on this host; replace {SOME} by the name of the interface")
         } else {
             let online = online.map_or("unknown".to_owned(), ToString::to_string);
             format!(
-                "this host has CPUs {online}, not all of {cpus}: the commands are for the machine that has them; put its \
-                 interface in the place of {SOME}"
+                "this host has CPUs {online}, not all of {cpus}: run the commands on the machine that has them, and \
+                 replace {SOME} by its interface"
             )
         });
         commands.for_interface(SOME, policy, cpus, dissect, true);
@@ -69,7 +69,7 @@ pub(super) fn of(
             name
         } else {
             commands.notes.push(format!(
-                "a shell would read the name {} otherwise; put it in the place of {SOME}, quoted",
+                "a shell would not read the name {} literally; replace {SOME} by it, quoted",
                 printable(name)
             ));
             SOME

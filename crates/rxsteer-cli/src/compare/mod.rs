@@ -124,7 +124,7 @@ pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
                 Some(choice) => choice.cpus(sys::allowed_cpus()),
                 None => sys::allowed_cpus().ok_or_else(|| {
                     anyhow::anyhow!(
-                        "this host does not say which CPUs there are; name them: --cpus 0-3"
+                        "can't find out which CPUs this host has; name them: --cpus 0-3"
                     )
                 })?,
             };
@@ -155,7 +155,7 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
     let link = match check::chosen(&names, &links)?.as_slice() {
         [link] => (*link).clone(),
         several => {
-            anyhow::bail!("{} means {} interfaces; name one", printable(name), several.len())
+            anyhow::bail!("{} matches {} interfaces; name one", printable(name), several.len())
         }
     };
     check::note_down(&link);

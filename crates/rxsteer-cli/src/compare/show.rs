@@ -242,8 +242,8 @@ pub(super) fn notes(compared: &Compared) -> Vec<String> {
         let is_whole = !sampled.is_cut && sampled.watched == sampled.elapsed;
         if is_whole && missed > sampled.frames / 10 {
             notes.push(format!(
-                "{} frames were received and not captured, because they came faster than they could be copied; which \
-                 flows they are of is unknown",
+                "{} frames were received and not captured, because they came faster than they could be copied; \
+                 their flows are unknown",
                 grouped(missed)
             ));
         }

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
     rxsteer explain '[2001:db8::1]:5000-[2001:db8::2]:53/udp' --policy sparse --cpus 4\n  \
     rxsteer explain --frame 100 capture.pcap --policy rfs+sparse --cpus 0-3 --app-cpu 2\n  \
     rxsteer explain 10.0.0.1:40000-192.0.2.7:443/tcp --live     where is it now, and why?\n\n\
-    With --frame, the frames before it are decided first, each processed at once, so that sparse slots and flow tables \
-    are as they would be.\n\n\
+    With --frame, explain first steers the frames before it, and processes each at once, so that sparse slots and \
+    flow tables are as they would be.\n\n\
     Exit status: 0 success; 2 it could not run.")]
 pub(crate) struct ExplainArgs {
     /// A flow like 10.0.0.1:40000-192.0.2.7:443/tcp, or a capture

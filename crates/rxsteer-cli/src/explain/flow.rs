@@ -58,7 +58,7 @@ impl FromStr for FlowArg {
             None => protocol.parse().map_err(|_| {
                 let names = WITH_PORTS.iter().chain(&WITHOUT_PORTS).map(|(name, _)| *name);
                 let hint = suggestion(&protocol, &names.collect::<Vec<_>>());
-                format!("there is no protocol '{protocol}'{hint} (others go by their number)")
+                format!("there is no protocol '{protocol}'{hint} (write others by number)")
             })?,
         };
         let has_ports = WITH_PORTS.iter().any(|(_, number)| *number == protocol);
@@ -96,10 +96,9 @@ fn end(text: &str, has_ports: bool) -> Result<(IpAddr, u16), String> {
         })?;
         return Ok((end.ip(), end.port()));
     }
-    text.trim_matches(['[', ']'])
-        .parse()
-        .map(|address| (address, 0))
-        .map_err(|_| format!("'{text}' is not an address; protocols without ports have none here"))
+    text.trim_matches(['[', ']']).parse().map(|address| (address, 0)).map_err(|_| {
+        format!("'{text}' is not an address; for a protocol without ports, write the address alone")
+    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     let flow = args.what.to_string_lossy().into_owned();
     let socket = client::one(args.socket.as_deref(), None)?;
     let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow })? else {
-        anyhow::bail!("the instance at {} answers something else", shown(&socket));
+        anyhow::bail!(
+            "the instance at {} sent an unexpected answer; is it of another version?",
+            shown(&socket)
+        );
     };
     if args.json {
         output::print(&format!("{:#}\n", serde_json::to_value(&at)?))?;

@@ -104,21 +104,21 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
 fn unused(args: &ExplainArgs, steer: &SteerSettings, rules: &[PacketRule]) -> Vec<String> {
     // A flow that is typed in has neither a tunnel nor what else its packets carry.
     let is_typed = args.frame.is_none();
-    let no_tunnel = "a flow that is typed in has no tunnel; with --frame, a frame can have one";
+    let no_tunnel = "a flow on the command line has no tunnel; a frame (--frame) can have one";
     let mut unused = advice::unused(&[
         (
             steer.steering.flow_limit().flatten().is_some(),
             "--flow-limit",
-            "it drops packets where a backlog is half full, and here none waits",
+            "it drops packets when a backlog is half full, and here no packet waits",
         ),
         (is_typed && steer.flows.inner(), "--inner", no_tunnel),
         (is_typed && !steer.tunnels.kinds().is_empty(), "--key-tunnels", no_tunnel),
     ]);
     for (index, rule) in rules.iter().enumerate().filter(|_| is_typed) {
         let why = rule.terms.iter().find_map(|term| match term {
-            Term::Vlan(_) => Some("a flow that is typed in has no VLAN"),
-            Term::Dscp(dscp) if *dscp != 0 => Some("a flow that is typed in has code point 0"),
-            Term::Tunnel(..) => Some("a flow that is typed in has no tunnel"),
+            Term::Vlan(_) => Some("a flow on the command line has no VLAN"),
+            Term::Dscp(dscp) if *dscp != 0 => Some("a flow on the command line has code point 0"),
+            Term::Tunnel(..) => Some("a flow on the command line has no tunnel"),
             _ => None,
         });
         let rule = format!("rule {} ({rule})", index + 1);
@@ -136,13 +136,12 @@ fn explain_flow(
         RxQueues::Hashed(queues) => queues,
         RxQueues::Single => 1,
         RxQueues::PerFile | RxQueues::PerInterface => anyhow::bail!(
-            "a flow that is typed in comes from no file and no interface; give --rx-queues a count"
+            "a flow on the command line has no file and no interface; give --rx-queues a count"
         ),
     };
     anyhow::ensure!(
         args.rx_queue < queues,
-        "--rx-queue {}: RX queues are numbered from 0, and there are {queues}; \
-         --rx-queues makes more",
+        "--rx-queue {}: RX queues are numbered from 0, and there are {queues}; for more, give --rx-queues",
         args.rx_queue
     );
     let setup = Setup::new(args, steer, queues)?;
@@ -160,7 +159,7 @@ fn explain_frame(
     let path = Path::new(&args.what);
     if !path.exists() && args.flow().is_ok() {
         anyhow::bail!(
-            "--frame asks for a frame of a capture, but '{}' is a flow; leave one of them out",
+            "--frame requires a capture, but '{}' is a flow; leave one of them out",
             shown(path)
         );
     }

@@ -26,7 +26,7 @@ pub(crate) fn text(explained: &Explained) -> String {
         Some(why) => line("flow", format!("none: {why}")),
     }
     if let Some(number) = explained.tunnel {
-        line("tunnel", format!("number {number:#x}, hashed in the place of ports (--key-tunnels)"));
+        line("tunnel", format!("number {number:#x}, hashed instead of ports (--key-tunnels)"));
     }
     line("hash", hash(explained));
     line(
@@ -174,7 +174,7 @@ fn moves(explained: &Explained) -> Vec<String> {
         moves.push(if follows {
             let hysteresis = decision.flow.map_or(0, |flow| flow.hysteresis);
             format!(
-                "to CPU {}, but not at once: it goes by its hash alone, so up to {hysteresis} packets follow \
+                "to CPU {}, but not at once: its hash alone steers it, so up to {hysteresis} packets follow \
                  the flows that share its flow table slot",
                 decision.target
             )
@@ -194,8 +194,8 @@ fn moves(explained: &Explained) -> Vec<String> {
     }
     match decision.reason {
         Reason::Slot { .. } => moves.push(
-            "when it sends nothing for more than a second: its slot is then free, and it may get \
-             another or go by hash"
+            "when it sends nothing for more than a second: its slot is then free, and it may get another slot, or \
+             its hash steers it"
                 .to_owned(),
         ),
         Reason::Hash { no_slot: Some(NoSlot::NotAdmitted { after, .. }), .. }

@@ -40,11 +40,11 @@ pub(crate) fn expressed(
     };
     differs(
         policy.slots().is_some(),
-        "the kernel has no sparse: few flows go by their hash, and may share a CPU",
+        "the kernel has no sparse: it steers few flows by their hash, too, so they may share a CPU",
     );
     differs(
         policy.balance().is_some(),
-        "the kernel moves no flow by load: flows go by their hash, and CPUs stay unevenly busy",
+        "the kernel does not move flows by load: it steers them by their hash, so CPUs stay unevenly busy",
     );
     differs(
         asked.live.rules.rules().is_some_and(|rules| !rules.is_empty()),

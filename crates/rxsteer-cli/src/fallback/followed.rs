@@ -60,8 +60,8 @@ mod tests {
             look(&[link(2, "lan0", true), link(3, "eth1", false)]),
             (
                 vec![
-                    changed("eth0 is called lan0 now"),
-                    changed("eth1 is down: nothing comes from it"),
+                    changed("eth0 was renamed to lan0"),
+                    changed("eth1 is down: no packets come from it"),
                 ],
                 false
             )
@@ -69,9 +69,9 @@ mod tests {
         // Another interface may have the name.
         assert_eq!(
             look(&[link(9, "lan0", true), eth1]),
-            (vec![gone("lan0 is gone: nothing comes from it"), changed("eth1 is up")], false)
+            (vec![gone("lan0 is gone: no packets come from it"), changed("eth1 is up")], false)
         );
-        assert_eq!(look(&[]), (vec![gone("eth1 is gone: nothing comes from it")], true));
+        assert_eq!(look(&[]), (vec![gone("eth1 is gone: no packets come from it")], true));
         assert_eq!(look(&[]), (vec![], true), "it is reported once");
     }
 }

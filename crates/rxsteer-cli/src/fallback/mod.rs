@@ -105,7 +105,8 @@ pub(crate) fn hold(
     if outcome == Outcome::Success {
         for name in plans.iter().flat_map(|plan| &plan.interfaces) {
             let text = format!(
-                "the kernel steers {}; as before when this ends (rxsteer host restore after a kill)",
+                "the kernel steers {}; its settings are restored when rxsteer ends (after a kill: rxsteer host \
+                 restore)",
                 printable(name)
             );
             let event = Happened::new(EventKind::InterfaceSteered, text);
@@ -168,7 +169,7 @@ fn set_back(root: &Root, plans: &[Plan], events: &mut Events) -> anyhow::Result<
     }
     journal.forget_unchanged()?;
     if whole {
-        let text = "the kernel's own steering is as before";
+        let text = "the kernel's own steering is restored";
         events.add(Instant::now(), Happened::new(EventKind::ChangeDone, text));
         events.message(&format!("rxsteer: {text}"));
     }

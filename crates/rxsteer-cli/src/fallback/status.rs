@@ -40,7 +40,7 @@ pub(crate) fn show(sets: &[Set]) -> String {
         let _ = match now {
             Some(now) if *now == change.new => writeln!(text),
             Some(now) => {
-                writeln!(text, "; it is {} now, which something else set", printable(now.trim()))
+                writeln!(text, "; something else has set it to {} since", printable(now.trim()))
             }
             None => writeln!(text, "; it can't be read any more"),
         };

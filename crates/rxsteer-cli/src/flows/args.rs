@@ -37,7 +37,7 @@ pub(crate) struct FlowsArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 10, allow_negative_numbers = true, value_parser = whole::<u32, 1, 100_000>, help_heading = "Output")]
     pub(crate) top: u32,
 
-    /// What the size of a flow is
+    /// Measure of a flow's size
     #[arg(long, value_enum, default_value_t = Measure::Bytes, help_heading = "Output")]
     pub(crate) by: Measure,
 

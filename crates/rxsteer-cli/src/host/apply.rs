@@ -57,7 +57,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
     let busy = links.iter().filter(is_meant).find_map(check::busy);
     if let Some(error) = busy.filter(|_| !args.off) {
         return Err(error.context(
-            "packets would move once more after rxsteer, out of order; nothing was changed",
+            "the kernel would move packets again after rxsteer, out of order; nothing was changed",
         ));
     }
     change::may_apply(root, &plan)
@@ -83,7 +83,7 @@ pub(crate) fn shown(root: &Root, plan: &Plan, persisted: &[Persisted]) -> String
     if plan.writes.is_empty() {
         let _ = writeln!(
             text,
-            "{} is set so already; there is nothing to write",
+            "{} already has these settings; there is nothing to write",
             printable(&plan.interfaces.join(", "))
         );
     }
@@ -99,7 +99,7 @@ pub(crate) fn shown(root: &Root, plan: &Plan, persisted: &[Persisted]) -> String
     }
     for persisted in persisted {
         text.push('\n');
-        text += &paragraphs(&format!("to be set again at boot: {}", persisted.why));
+        text += &paragraphs(&format!("set again at boot by {}", persisted.why));
         for file in &persisted.files {
             let _ = writeln!(text, "{}", file.path);
             for line in file.text.lines() {
@@ -142,14 +142,16 @@ impl Applying<'_> {
             return Ok(outcome);
         }
         for persisted in persisted {
-            persisted.write(self.root).context("the values are set, but not for the next boot")?;
+            persisted
+                .write(self.root)
+                .context("the values are set, but they will not be set again at boot")?;
         }
         if !persisted.is_empty() {
             reload(self.root);
         }
         let count = self.plan.writes.len();
         let (values, them) = if count == 1 { ("value is", "it") } else { ("values are", "them") };
-        print(&format!("{count} {values} set; rxsteer host restore sets {them} back\n"))?;
+        print(&format!("{count} {values} set; rxsteer host restore restores {them}\n"))?;
         Ok(Outcome::Success)
     }
 
@@ -176,7 +178,7 @@ impl Applying<'_> {
         let all = if undone == 0 {
             "nothing was changed".to_owned()
         } else {
-            format!("{undone} values that were set are as before")
+            format!("{undone} values that were set are restored")
         };
         self.forget(journal, &error.left)?;
         note(&format!("rxsteer: {}; {all}", printable(&refusal.to_string())));
@@ -186,7 +188,7 @@ impl Applying<'_> {
     pub(crate) fn undone(&self, mut journal: Journal, why: &str) -> anyhow::Result<Outcome> {
         let left = undo(self.root, &mut journal, self.plan);
         self.forget(journal, &left)?;
-        note(&format!("rxsteer: {why}; all is as before"));
+        note(&format!("rxsteer: {why}; the old values are restored"));
         Ok(Outcome::Findings)
     }
 
@@ -217,7 +219,7 @@ impl Applying<'_> {
         let wait = |time| self.waiting.is_ended_within(time);
         let turns = match verify(self.root, &self.plan.interfaces, time, put, wait) {
             Ok(Some(turns)) => turns,
-            Ok(None) => return Ok(Some("it was interrupted while it measured".to_owned())),
+            Ok(None) => return Ok(Some("it was interrupted during the measurement".to_owned())),
             Err(error) => {
                 return Ok(Some(format!("a turn failed: {}", printable(&error.to_string()))));
             }

@@ -18,7 +18,7 @@ use std::time::Duration;
     rxsteer host apply eth0 --cpus 0-3 --dry-run      what would be written?\n  \
     rxsteer host apply eth0 --cpus 0-3 --rfs --verify 30s\n  \
     rxsteer host restore                              all as before\n\n\
-    docs/host.md says what each setting does, when it hurts, and what to use instead.")]
+    docs/host.md explains what each setting does, when it hurts, and what to use instead.")]
 pub(crate) struct HostArgs {
     /// Read and write below this folder instead of / (a recorded tree)
     #[arg(long, global = true, value_name = "DIR", default_value = "/", hide_default_value = true, value_hint = ValueHint::DirPath)]
@@ -50,7 +50,7 @@ pub(crate) struct ShowArgs {
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<String>,
 
-    /// Also measure softnet counters for this long, e.g. 1s; without it they are since boot
+    /// Measure softnet counters for this long, e.g. 1s, instead of showing them since boot
     #[arg(long, alias = "sample", value_name = "DURATION", value_parser = parse_sample)]
     pub(crate) duration: Option<Duration>,
 
@@ -59,10 +59,11 @@ pub(crate) struct ShowArgs {
     pub(crate) json: bool,
 }
 
-/// Measure an interface, and say what to do and why
+/// Measure an interface, and recommend what to do
 ///
-/// It recommends one of: leave it alone; let the NIC spread flows (RSS); the kernel's own RPS and RFS, with which CPUs; rxsteer run, with
-/// which policy; or nothing helps, because one flow is most of it. Run it under the usual load.
+/// It recommends one of these, with the reason: leave the interface alone; let the NIC spread flows (RSS); use the
+/// kernel's own RPS and RFS, on certain CPUs; use rxsteer run, with a certain policy; or change the traffic, because
+/// one flow is most of it. Run it under the usual load.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host recommend eth0\n  \
@@ -91,20 +92,20 @@ pub(crate) struct RecommendArgs {
 
 /// Set the kernel's own steering of interfaces, so that it can be undone
 ///
-/// Old values are on record before new ones are written, and each is read back. If the kernel refuses or filters a value,
-/// all of it is undone. rxsteer host restore restores everything.
+/// It records the old values before it writes new ones, and reads each back. If the kernel refuses a value or changes
+/// it, everything is undone. rxsteer host restore restores the old values.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host apply eth0 --dry-run                 the exact writes, and nothing else\n  \
     rxsteer host apply eth0 --cpus 0-3 --rfs --yes\n  \
-    rxsteer host apply eth0 --cpus 1-3 --verify 30s   and back if it got worse\n  \
-    rxsteer host apply eth0 --cpus 1-3 --confirm 1m   and back unless you press Enter\n  \
+    rxsteer host apply eth0 --cpus 1-3 --verify 30s   undo it if it is worse\n  \
+    rxsteer host apply eth0 --cpus 1-3 --confirm 1m   undo it unless you press Enter\n  \
     rxsteer host apply eth0 --cpus 0-3 --yes --persist   again at each boot\n  \
     rxsteer host apply eth0 --off                     no RPS and RFS by the kernel\n  \
     rxsteer host apply 'veth*' --cpus 0-3             several at once\n\n\
     The kernel reorders flows that move while its masks change; rxsteer run does not.\n\n\
-    Exit status: 0 it is set; 1 the kernel refused it, it was worse or not confirmed, and all is as before; 2 it could \
-    not run, and nothing was changed.")]
+    Exit status: 0 it is set; 1 the kernel refused it, it was worse, or it was not confirmed, and it is undone; 2 \
+    it could not run, and nothing was changed.")]
 pub(crate) struct ApplyArgs {
     /// Interfaces, by name or pattern (veth*), which are set together or not at all; by default the NICs
     #[arg(value_name = "IFACE")]
@@ -112,22 +113,23 @@ pub(crate) struct ApplyArgs {
 
     /// CPUs that process its packets: a list like 0-3,8; CPU 4 alone is 4-4
     ///
-    /// By default those that share a last-level cache with the CPU of its interrupt (or its NUMA node), are online and
-    /// not isolated.
+    /// By default those that are online, not isolated, and share a last-level cache with the CPU of its interrupt (or
+    /// its NUMA node).
     #[arg(long, value_name = "LIST", value_parser = cpus_listed)]
     pub(crate) cpus: Option<CpuSet>,
 
     /// RFS: packets go where their application runs
     ///
-    /// Sets rps_sock_flow_entries to 32768, unless it is larger, and rps_flow_cnt to that divided by the RX queues.
+    /// It sets rps_sock_flow_entries to 32768, unless it is larger, and rps_flow_cnt to that number divided by the
+    /// number of RX queues.
     #[arg(long)]
     pub(crate) rfs: bool,
 
-    /// Turn the kernel's RPS and RFS of this interface off, as rxsteer run needs it
+    /// Turn the kernel's RPS and RFS of this interface off, as rxsteer run requires
     #[arg(long, conflicts_with_all = ["cpus", "rfs", "persist"])]
     pub(crate) off: bool,
 
-    /// XPS: each CPU sends by TX queues of its own
+    /// XPS: each CPU sends by its own TX queues
     #[arg(long)]
     pub(crate) xps: bool,
 
@@ -137,7 +139,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     pub(crate) flow_limit: bool,
 
-    /// Print the writes, and do not make them
+    /// Print the writes, without making them
     #[arg(long, conflicts_with_all = ["yes", "verify", "confirm"])]
     pub(crate) dry_run: bool,
 
@@ -147,8 +149,9 @@ pub(crate) struct ApplyArgs {
 
     /// Measure old and new in turns for this long, e.g. 30s; undo it if it is worse
     ///
-    /// Worse is: more drops or squeezes, more time in softirqs for each packet, or a busier busiest CPU, in nearly all of six
-    /// turns each. Masks change six times meanwhile, and flows that move then may be reordered.
+    /// Worse means more drops or squeezes, more time in softirqs for each packet, or a busier busiest CPU, in nearly
+    /// all of six turns each. The CPU masks change six times during the measurement, and flows that move then may be
+    /// reordered.
     #[arg(long, value_name = "DURATION", value_parser = parse_verify)]
     pub(crate) verify: Option<Duration>,
 
@@ -158,15 +161,16 @@ pub(crate) struct ApplyArgs {
 
     /// Also set it at each boot, and when the interface or a queue appears
     ///
-    /// It writes a .link file of systemd where that can express it, else a unit and a udev rule, and shows them before.
+    /// It writes a systemd .link file if that can express the settings, else a unit and a udev rule. It shows the
+    /// files first.
     #[arg(long)]
     pub(crate) persist: bool,
 }
 
 /// Restore all that rxsteer host apply set, byte for byte
 ///
-/// It works after any number of applies, also one that was killed. What something else has set since is left, and named. Files of
-/// --persist are removed.
+/// It works after any number of applies, even if one was killed. It leaves values that something else has set since,
+/// and names them. It removes the files of --persist.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host restore\n  \
@@ -195,7 +199,7 @@ const LONGEST_VERIFY: Duration = Duration::from_secs(3600);
 pub(crate) fn parse_verify(text: &str) -> Result<Duration, String> {
     let time = parse_interval(text)?;
     if !(SHORTEST_VERIFY..=LONGEST_VERIFY).contains(&time) {
-        return Err("it takes from 3 s to an hour, e.g. 30s".to_owned());
+        return Err("expected 3 s to an hour, e.g. 30s".to_owned());
     }
     Ok(time)
 }

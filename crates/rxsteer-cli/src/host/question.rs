@@ -18,7 +18,7 @@ pub(super) fn ask(question: &str) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     anyhow::ensure!(
         stdin.is_terminal(),
-        "there is no terminal to ask on; add --yes where that is meant (--dry-run shows what would be done)"
+        "there is no terminal to confirm it; add --yes to do it without a question (--dry-run shows what would be done)"
     );
     crate::output::note(&format!("{question} [y/N]"));
     let mut answer = String::new();

@@ -35,7 +35,7 @@ pub(crate) struct Recommended {
 pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outcome> {
     anyhow::ensure!(
         root.is_host() || !args.capture,
-        "--capture takes frames of this host; leave it or --root out"
+        "--capture captures frames of this host, so it can't be used with --root; leave one of them out"
     );
     let links = listed(root)?;
     let chosen: Vec<Link> = chosen(root, &args.interfaces, &links)?.into_iter().cloned().collect();
@@ -97,7 +97,7 @@ pub(crate) fn measure(
         }
     }
     let each = chosen.iter().zip(before).zip(traffic).map(|((link, (_, before)), traffic)| {
-        let gone = || format!("{} can't be looked at any more", printable(&link.name));
+        let gone = || format!("{} can't be read any more; was it removed?", printable(&link.name));
         let knobs = look(&link.name).with_context(gone)?;
         let mut measured = Counts::look(root, &knobs).since(&before, begun.elapsed());
         measured.traffic = traffic;

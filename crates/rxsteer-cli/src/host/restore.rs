@@ -19,7 +19,7 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
     let journal = Journal::path(root);
     let has_journal = journal
         .try_exists()
-        .with_context(|| format!("can't look at {}; run this as root", journal.display()))?;
+        .with_context(|| format!("can't read {}; run this as root", journal.display()))?;
     if !has_journal && files.is_empty() {
         let nothing =
             "there is nothing to restore: no value that rxsteer host apply set is on record\n";
@@ -35,7 +35,7 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
     }
     if !args.yes {
         note(&asked(&preview(), &files));
-        if !ask("Set these values back?")? {
+        if !ask("Restore these values?")? {
             note("nothing was changed");
             return Ok(Outcome::Success);
         }
@@ -80,7 +80,8 @@ fn line(one: &Restored) -> String {
             format!("{path}\n  the interface or queue is gone, and its values with it\n")
         }
         Outcome::OtherNamespace { namespace } => format!(
-            "{path}\n  it is of network namespace {namespace}: run rxsteer host restore there (ip netns exec NAME …)\n"
+            "{path}\n  it belongs to network namespace {namespace}: run rxsteer host restore there (ip netns exec \
+             NAME …)\n"
         ),
         Outcome::Failed { why } => format!("{path}\n  not restored: {}\n", printable(why)),
     }

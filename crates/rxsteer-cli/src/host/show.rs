@@ -210,7 +210,7 @@ impl Looked {
         let flows = match core.rps_sock_flow_entries {
             Some(0) => "0, so RFS is off".to_owned(),
             Some(entries) => entries.to_string(),
-            None => "unknown; it can be seen in the first network namespace only".to_owned(),
+            None => "unknown; only the first network namespace shows it".to_owned(),
         };
         let limit = format!(
             "{}, in {} buckets",
@@ -340,7 +340,9 @@ impl LookedAt {
     }
 
     fn rss(&self) -> String {
-        let Some(rss) = &self.spreading.rss else { return "the driver does not say".to_owned() };
+        let Some(rss) = &self.spreading.rss else {
+            return "the driver does not report it".to_owned();
+        };
         let table = match rss.queues() {
             0 => "no indirection table".to_owned(),
             queues => format!("{} entries name {queues} RX queues", rss.table.len()),

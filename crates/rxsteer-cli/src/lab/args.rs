@@ -4,9 +4,9 @@ use clap::{Args, Subcommand};
 
 /// Repeat published experiments on this machine, with real packets
 ///
-/// Each experiment compares steering methods: no steering, the kernel's RPS and RFS, threaded NAPI, and the policies of
-/// rxsteer. It makes network namespaces of its own, which are removed at the end, and touches no interface of yours that
-/// run --iface does not name. Most experiments need root.
+/// Each experiment compares steering methods: no steering, the kernel's RPS and RFS, threaded NAPI, and the policies
+/// of rxsteer. It makes its own network namespaces, and removes them at the end. It uses no interface of yours unless
+/// run --iface names it. Most experiments require root.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer lab list\n  \
@@ -39,9 +39,9 @@ pub(crate) struct ListArgs {
 
 /// Run experiments
 ///
-/// Methods take turns in random order, round after round. The report has medians with confidence intervals, the use of each CPU,
-/// what was checked about the load, and a verdict, or the reason why the figures allow none. No steering is measured twice:
-/// the difference of the two is noise.
+/// Methods take turns in random order, round after round. The report has medians with confidence intervals, the use
+/// of each CPU, what was checked about the load, and a verdict, or the reason why the figures allow none. The method
+/// without steering is measured twice: the difference between the two is noise.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     sudo rxsteer lab run order --quick --json\n  \
@@ -57,7 +57,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeat: Option<u16>,
 
-    /// A short run of few methods and loads, which shows that everything works; its figures decide nothing
+    /// A short run of few methods and loads, to check that everything works; its figures prove nothing
     #[arg(long)]
     pub(crate) quick: bool,
 
@@ -67,8 +67,8 @@ pub(crate) struct RunArgs {
 
     /// Steer this interface instead of one end of a veth pair; it receives what --peer sends
     ///
-    /// Both interfaces belong to the experiments while these run, and are then what they were before: name, addresses, routes, GRO,
-    /// and the kernel's own steering. They have to be joined by a cable.
+    /// The experiments take over both interfaces, and then restore their names, addresses, routes, GRO, and the
+    /// kernel's own steering. A cable must join the two.
     #[arg(long, value_name = "IFACE", requires = "peer")]
     pub(crate) iface: Option<String>,
 
@@ -87,9 +87,10 @@ pub(crate) struct RunArgs {
 
 /// Compare two reports of the same experiment
 ///
-/// For each method and load: the ratio of the medians of the headline metric, and whether their intervals overlap. Intervals of
-/// fewer than six rounds, or of a quick or partial report, decide nothing, so there is a dash instead. It also names how the runs
-/// differ: kernel, CPUs, versions, scale. Runs of different machines or hours differ also for reasons that no report has.
+/// For each method and load, it shows the ratio of the medians of the headline metric, and whether their intervals
+/// overlap. Intervals of fewer than six rounds, or of a quick or partial report, prove nothing, so it shows a dash
+/// instead. It also lists how the runs differ: kernel, CPUs, versions, scale. Runs on different machines or at
+/// different times also differ for reasons that no report records.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer lab compare before/rr.json after/rr.json\n  \
@@ -127,7 +128,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "N", default_value = "9", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeat: u16,
 
-    /// One short round, which shows that everything works; the figures decide nothing
+    /// One short round, to check that everything works; the figures prove nothing
     #[arg(long, conflicts_with = "repeat")]
     pub(crate) quick: bool,
 
@@ -138,9 +139,10 @@ pub(crate) struct CalibrateArgs {
 
 /// Predict this machine with rxsteer sim and calibrated costs, then measure it
 ///
-/// The loads differ from those of the calibration. The predictions are written to a file before anything is measured. The report compares
-/// predicted with measured figures, and both with a null model, which knows what packets and requests cost without steering, and nothing
-/// of methods. Two calibrated loads are measured again in each round: they show whether the machine is as fast as it was.
+/// The loads differ from those of the calibration. The predictions are written to a file before anything is measured.
+/// The report compares predicted with measured figures, and both with a null model, which has the costs of packets
+/// and requests without steering, for all methods. Each round measures two calibrated loads again, to show whether
+/// the machine is as fast as before.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer lab validate machine.toml --predict-only\n  \
@@ -167,7 +169,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "N", default_value = "7", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) repeat: u16,
 
-    /// A few rows in two short rounds, which show that everything works; the figures decide nothing
+    /// A few rows in two short rounds, to check that everything works; the figures prove nothing
     #[arg(long, conflicts_with = "repeat")]
     pub(crate) quick: bool,
 

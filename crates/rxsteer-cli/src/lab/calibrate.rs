@@ -52,13 +52,16 @@ pub(super) fn command(args: &CalibrateArgs) -> anyhow::Result<Outcome> {
         ));
         return Ok(Outcome::Success);
     }
-    note(&format!("rxsteer: {} is not written, since not every time was measured", path.display()));
+    note(&format!(
+        "rxsteer: {} was not written, because not every time was measured",
+        path.display()
+    ));
     Ok(if calibration.partial { Outcome::Interrupted } else { Outcome::Findings })
 }
 
 fn text(calibration: &Calibration) -> String {
     let mut text = String::new();
-    let short = if calibration.quick { "; a short run, whose figures decide nothing" } else { "" };
+    let short = if calibration.quick { "; a short run, whose figures prove nothing" } else { "" };
     let partial = if calibration.partial { "; interrupted" } else { "" };
     // Writing to a string does not fail.
     let _ = writeln!(

@@ -123,7 +123,7 @@ fn read(path: &Path) -> anyhow::Result<Saved> {
     })?;
     serde_json::from_str(&text).with_context(|| {
         format!(
-            "{} is no report of an experiment; rxsteer lab run NAME --report DIR writes DIR/NAME.json",
+            "{} is not a report of an experiment; rxsteer lab run NAME --report DIR writes DIR/NAME.json",
             path.display()
         )
     })

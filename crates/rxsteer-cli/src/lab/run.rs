@@ -127,8 +127,8 @@ fn take(steered: &str, peer: &str, force: bool) -> anyhow::Result<()> {
             }
             Some(InUse::By(_)) if force => {}
             Some(InUse::By(reasons)) => anyhow::bail!(
-                "{name} is in use: {}. The experiments take it away from whatever uses it. Choose another interface, or add --force: then \
-                 its connections end, and its addresses and routes are restored afterwards",
+                "{name} is in use: {}. The experiments take it over. Choose another interface, or add --force: its \
+                 connections then end, and its addresses and routes are restored afterwards",
                 reasons.join("; ")
             ),
         }

@@ -113,7 +113,8 @@ fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     match there.with_context(failed)? {
         Some(there) if there == text.as_bytes() => Ok(()),
         Some(_) => anyhow::bail!(
-            "{} has other predictions, or is another file; predictions that were made are not replaced. Name another file with --predictions, or \
+            "{} has other predictions, or is another file; rxsteer does not replace predictions. Name another file \
+             with --predictions, or \
              remove this one",
             shown(path)
         ),
@@ -127,7 +128,7 @@ fn save(path: &Path, text: &str) -> anyhow::Result<()> {
 /// The report as Markdown, which is also what a terminal shows.
 fn markdown(validation: &Validation) -> String {
     let mut text = String::new();
-    let short = if validation.quick { " A short run: its figures decide nothing." } else { "" };
+    let short = if validation.quick { " A short run: its figures prove nothing." } else { "" };
     let partial = if validation.partial { " Interrupted, so the results are partial." } else { "" };
     let speed = |speed: f64| format!("{:.1} %", 100.0 * speed);
     // Writing to a string does not fail.

@@ -31,24 +31,26 @@ const MOST_RING: u64 = 1024;
     rxsteer live eth0 --cpus 0-3 --out tap:worker%d\n  \
     rxsteer live eth0 --cpus 0-3 --listen 127.0.0.1:9817\n  \
     rxsteer live eth0 --cpus 0-1 --standby 0-3     then: rxsteer set cpus=0-3\n\n\
-    With packet sockets (--io packet, the default) the host still receives all packets: this program gets copies, taken before \
-    the firewall. With AF_XDP sockets (--io xdp) packets come here instead of the host. RX queues are those of the interfaces, \
-    in the order in which they are named; an interface has at most as many packet sockets as there are CPUs to receive on. Ctrl-C ends with the report. While it runs: rxsteer status, rxsteer set policy=sparse.\n\n\
+    With packet sockets (--io packet, the default) the host still receives all packets: rxsteer gets copies, taken \
+    before the firewall. With AF_XDP sockets (--io xdp), rxsteer receives the packets instead of the host. RX \
+    queues are numbered through all interfaces, in the order in which these are named; an interface has at most as \
+    many packet sockets as there are CPUs to receive on. Ctrl-C ends it and prints the report. While it runs: \
+    rxsteer status, rxsteer set policy=sparse.\n\n\
     Exit status: 0 success; 1 an interface went away, a worker died, a flow was reordered, or flow records or packets \
     could not be written; 2 it could not run.")]
 pub(crate) struct LiveArgs {
-    /// Interfaces, by name or pattern, as there are at the start
+    /// Interfaces that exist at the start, by name or pattern
     #[arg(value_name = "IFACE", required = true)]
     pub(crate) interfaces: Vec<String>,
 
-    /// How packets come from the kernel
+    /// How to receive packets
     #[arg(long, value_enum, value_name = "WAY", default_value_t = Io::Auto, help_heading = "Receiving")]
     pub(crate) io: Io,
 
-    /// Bridge: send by this interface what the first one receives, and the other way round
+    /// Bridge: forward packets between the first interface and this one
     ///
-    /// Order per flow holds on the wire. It uses AF_XDP sockets, or with --io packet packet sockets, which work on every
-    /// interface, but the host still receives the packets. Such as: --bridge eth1
+    /// Each flow leaves in order. The bridge uses AF_XDP sockets. With --io packet it uses packet sockets, which work
+    /// on every interface, but the host still receives the packets. E.g. --bridge eth1
     #[arg(long, value_name = "IFACE", help_heading = "Receiving")]
     pub(crate) bridge: Option<String>,
 
@@ -56,7 +58,7 @@ pub(crate) struct LiveArgs {
     #[arg(long, help_heading = "Receiving")]
     pub(crate) zero_copy: bool,
 
-    /// Poll the driver itself for so many microseconds when no packets have arrived (AF_XDP), such as 50
+    /// Poll the driver itself for this many microseconds when no packets have arrived (AF_XDP), e.g. 50
     ///
     /// It saves interrupts where the driver supports it, and keeps the receiving CPU busy.
     #[arg(long, value_name = "US", value_parser = whole::<u32, 1, 1_000_000>, help_heading = "Receiving")]
@@ -69,13 +71,13 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = "Receiving")]
     pub(crate) duration: Option<Duration>,
 
-    /// End after so many packets
+    /// End after this many packets
     #[arg(long, value_name = "PACKETS", value_parser = whole::<u64, 1, { u64::MAX }>, help_heading = "Receiving")]
     pub(crate) count: Option<u64>,
 
-    /// Only packets that this expression of tcpdump matches (pcap-filter(7))
+    /// Only packets that match this tcpdump expression (pcap-filter(7))
     ///
-    /// tcpdump compiles it when this starts, and the kernel runs it.
+    /// rxsteer starts tcpdump to compile it, and the kernel runs it.
     #[arg(long, value_name = "EXPR", help_heading = "Receiving")]
     pub(crate) filter: Option<String>,
 
@@ -83,11 +85,11 @@ pub(crate) struct LiveArgs {
     #[arg(long, help_heading = "Receiving")]
     pub(crate) promiscuous: bool,
 
-    /// Also packets that this host sends
+    /// Also receive packets that this host sends
     #[arg(long, help_heading = "Receiving")]
     pub(crate) outgoing: bool,
 
-    /// Steer by the kernel's hash of each packet, the NIC's where it gives one
+    /// Steer by the kernel's hash of each packet, which is the NIC's if the NIC reports one
     ///
     /// The two directions of a connection can then go to different CPUs.
     #[arg(long, help_heading = "Receiving", conflicts_with_all = ["hash", "hash_seed", "inner", "key_tunnels"])]
@@ -107,10 +109,10 @@ pub(crate) struct LiveArgs {
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = "Receiving")]
     pub(crate) rx_cpus: Option<CpuSet>,
 
-    /// CPUs that get a worker too, so that rxsteer set can name them later
+    /// CPUs that also get a worker, so that rxsteer set can use them later
     ///
-    /// CPUs of --cpus, --rx-cpus, maps and rules have one. An idle worker has the memory of its backlogs, and an output of
-    /// --out. A list like 0-3,8, or a count like 4; CPU 4 alone is 4-4.
+    /// CPUs of --cpus, --rx-cpus, maps and rules always have one. An idle worker keeps the memory of its backlogs,
+    /// and an output of --out. A list like 0-3,8, or a count like 4; CPU 4 alone is 4-4.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, help_heading = "Processing")]
     pub(crate) standby: Option<CpuChoice>,
 
@@ -132,7 +134,7 @@ pub(crate) struct LiveArgs {
 
     /// Listen for rxsteer status at this unix socket
     ///
-    /// By default it is PID.sock in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer, where rxsteer status looks. Such as:
+    /// By default it is PID.sock in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer, where rxsteer status looks. E.g.
     /// --socket /tmp/live.sock
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub(crate) socket: Option<PathBuf>,
@@ -151,11 +153,11 @@ pub(crate) struct LiveArgs {
 /// `--io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Io {
-    /// packet, which takes nothing away from the host; xdp with --bridge
+    /// packet; with --bridge xdp
     Auto,
     /// Packet sockets (AF_PACKET): copies of packets, from any interface
     Packet,
-    /// AF_XDP sockets: packets come here instead of the host
+    /// AF_XDP sockets: rxsteer receives packets instead of the host
     Xdp,
 }
 

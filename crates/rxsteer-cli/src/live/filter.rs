@@ -26,7 +26,7 @@ pub(crate) fn compile(expression: &str, interface: &str) -> anyhow::Result<Vec<F
     };
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        let why = words.lines().last().unwrap_or("it says nothing");
+        let why = words.lines().last().unwrap_or("it gave no reason");
         bail!("tcpdump refuses --filter '{}': {}", printable(expression), printable(why));
     }
     parse(&String::from_utf8_lossy(&output.stdout))

@@ -91,7 +91,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let place = Place::find(Command::Live, args.socket.as_deref())?;
     anyhow::ensure!(
         bound.is_none() || place.is_some(),
-        "--listen shows what the control socket answers, and there is no place for one; name one with --socket PATH"
+        "--listen requires the control socket, and there is no place for it; name a path with --socket PATH"
     );
     let opened = open(args, way, &named, &end)?;
     let Opened { mut sources, links, modes, outgoing, _kept } = opened;
@@ -144,7 +144,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     drop((watch, attending));
     let mut report = report?;
     if let Err(why) = served {
-        output::note(&format!("rxsteer: nothing listened: {}", output::error_text(&why)));
+        output::note(&format!("rxsteer: --listen had no effect: {}", output::error_text(&why)));
     }
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
@@ -336,7 +336,8 @@ fn note_kernel_drops(run: &Run, ring_size: u64, way: Way) {
             match way {
                 Way::Packet => "",
                 Way::Xdp =>
-                    " If the MTU was raised meanwhile, start again: longer frames than before are dropped, too.",
+                    " If the MTU was raised in the meantime, restart rxsteer: it also drops frames that are longer \
+                     than before.",
             }
         ));
     }

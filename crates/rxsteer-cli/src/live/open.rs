@@ -75,7 +75,7 @@ pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::R
     let chosen = check::chosen(&names, &links)?;
     ensure!(
         args.bridge.is_none() || chosen.len() == 2,
-        "--bridge joins two interfaces: name one before it"
+        "--bridge joins two interfaces: name exactly one other interface"
     );
     let mut first = 0_u16;
     let mut all = Vec::new();
@@ -90,7 +90,8 @@ pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::R
         let end = u32::from(first) + queues;
         let end = u16::try_from(end).ok().filter(|end| *end <= MAX_RX_QUEUES);
         let end = end.with_context(|| {
-            format!("the interfaces have {first} RX queues and more; at most {MAX_RX_QUEUES} can be received")
+            format!("the interfaces have more than {MAX_RX_QUEUES} RX queues, which is the limit; name fewer \
+                     interfaces")
         })?;
         all.push(Named { name: name.clone(), rx_queues: first..end });
         first = end;
@@ -184,8 +185,8 @@ fn bridge(interfaces: &[Named], links: &[&str]) -> anyhow::Result<Outgoing> {
         );
     }
     output::note(
-        "rxsteer: packet sockets receive copies, so this host answers and forwards what comes in, too; take addresses and \
-         forwarding away from both interfaces (ip addr flush dev IFACE; sysctl net.ipv4.ip_forward=0)",
+        "rxsteer: packet sockets receive copies, so this host also answers and forwards the packets; remove the \
+         addresses of both interfaces, and turn forwarding off (ip addr flush dev IFACE; sysctl net.ipv4.ip_forward=0)",
     );
     let port = |named: &Named| PacketPort {
         name: named.name.clone(),

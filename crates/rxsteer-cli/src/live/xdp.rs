@@ -119,8 +119,8 @@ fn note_checksums(name: &str) {
     };
     if leaves_checksums {
         output::note(&format!(
-            "rxsteer: the other end of {shown} may leave checksums to a device, and frames that are sent on without one are \
-             dropped where they arrive; switch that off there: ethtool -K PEER tx off"
+            "rxsteer: the other end of {shown} may leave checksums to a device, and receivers drop frames that are \
+             forwarded without one; turn that off there: ethtool -K PEER tx off"
         ));
     }
 }

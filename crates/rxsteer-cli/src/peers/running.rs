@@ -47,7 +47,7 @@ fn check_names(patterns: &[Pattern]) -> anyhow::Result<()> {
     for pattern in patterns.iter().filter(|pattern| !pattern.is_open()) {
         match links.iter().find(|link| pattern.matches(link)) {
             Some(link) if link.is("veth") => {}
-            Some(_) => anyhow::bail!("{pattern} is no veth, so it has no other end"),
+            Some(_) => anyhow::bail!("{pattern} is not a veth, so it has no other end"),
             None => anyhow::bail!(
                 "there is no interface '{pattern}' in this network namespace; ip link show type veth lists its veths"
             ),
@@ -61,7 +61,7 @@ fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {
         SignalFd::with_flags(&signals::block()?, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
     let signals = signals.context("can't wait for signals")?;
     if peers.switched() > 0 {
-        note(&format!("rxsteer: {} on record from before", ends(peers.switched())));
+        note(&format!("rxsteer: {} on record from an earlier run", ends(peers.switched())));
     }
     let news = LinkNews::open();
     let mut is_ready = false;
@@ -71,9 +71,7 @@ fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {
             Err(why) => break Err(why),
         }
         if !is_ready {
-            note(
-                "rxsteer: all veths there are were looked at; new ones are looked at as they appear",
-            );
+            note("rxsteer: all present veths were handled; new ones are handled when they appear");
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             is_ready = true;
         }
@@ -106,8 +104,8 @@ fn restore(peers: Peers) -> anyhow::Result<Outcome> {
         if let Restored::Failed(why) = restored {
             failed += 1;
             note(&format!(
-                "rxsteer: {name} in network namespace {}: its checksum offload is not on again: {}. It stays on record; \
-                 when the reason is removed: rxsteer peers --restore",
+                "rxsteer: {name} in network namespace {}: its checksum offload could not be turned on again: {}. It \
+                 stays on record; remove the cause, then run rxsteer peers --restore",
                 peer.namespace,
                 printable(why)
             ));

@@ -15,17 +15,17 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Flow records")]
 pub(crate) struct RotateArgs {
-    /// Complete the file and begin another one at each multiple of this time, e.g. 10m; for a folder, 10m by default
+    /// Begin a new file at each multiple of this time, e.g. 10m; for a folder, 10m by default
     ///
-    /// The files are named after FILE, the time they began and a number: flows-20261123T151000Z-000001.csv.
+    /// A file's name has FILE, the time when the file was begun, and a number: flows-20261123T151000Z-000001.csv.
     #[arg(long, value_name = "DURATION", value_parser = parse_rotation)]
     pub(crate) flows_rotate: Option<Duration>,
 
-    /// Complete the file and begin another one when it has this size, e.g. 100MiB
+    /// Begin a new file when the current one has this size, e.g. 100MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) flows_rotate_size: Option<u64>,
 
-    /// Make a record of a flow that was counted for this long, and continue it in another one; 30m by default
+    /// Write a record of a flow after this long, and continue the flow in another record; 30m by default
     #[arg(long, alias = "active-timeout", value_name = "DURATION", value_parser = parse_timeout)]
     pub(crate) flow_active_timeout: Option<Duration>,
 }

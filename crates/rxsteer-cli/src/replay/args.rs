@@ -48,7 +48,7 @@ pub(crate) struct ReplayArgs {
     #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath, required_unless_present = "synthetic")]
     pub(crate) captures: Vec<PathBuf>,
 
-    /// Generate frames: key=value,…; "" takes all defaults
+    /// Generate frames: key=value,…; "" uses all defaults
     ///
     /// The keys are listed below.
     #[arg(long, value_name = "SPEC", value_parser = words(SyntheticSpec::KEYS, parse_synthetic), conflicts_with = "captures")]
@@ -56,8 +56,9 @@ pub(crate) struct ReplayArgs {
 
     /// Replay under COUNT hash secrets: the range of results
     ///
-    /// The flow hash has a random secret, in the kernel too, so one replay is one draw. With --seeds the report has the
-    /// minimum, median and maximum over 2 to 1000 secrets: --hash-seed (random by default) and those that follow it.
+    /// The flow hash has a random secret, as in the kernel, so the result of one replay is partly chance. With
+    /// --seeds the report has the minimum, median and maximum over 2 to 1000 secrets: --hash-seed (random by default)
+    /// and those that follow it.
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MOST_SECRETS>, conflicts_with_all = ["flows", "ipfix", "out"])]
     pub(crate) seeds: Option<u32>,
 
@@ -66,8 +67,8 @@ pub(crate) struct ReplayArgs {
 
     /// single, file, interface or a count
     ///
-    /// RX queues. single: one for all frames; file: one for each capture; interface: one for each interface of a capture; a count:
-    /// frames are spread over so many by the Toeplitz hash, as a NIC does.
+    /// RX queues. single: one for all frames; file: one for each capture; interface: one for each interface of a
+    /// capture; a count: the Toeplitz hash spreads frames over this many queues, as in a NIC.
     #[arg(long, value_name = "QUEUES", default_value = "single", value_parser = words(RX_QUEUES, parse_rx_queues), help_heading = "Receiving")]
     pub(crate) rx_queues: RxQueues,
 
@@ -81,12 +82,13 @@ pub(crate) struct ReplayArgs {
 
     /// max, drained, recorded or e.g. 10x
     ///
-    /// max is as fast as it goes. drained: a batch of packets enters when all before it are processed, so that policies that
-    /// move flows decide as on a system whose CPUs keep up. recorded is the speed of the capture, 10x ten times that speed.
+    /// max is as fast as possible. drained: a batch of packets enters when all earlier ones are processed, so that
+    /// policies that move flows decide as on a system whose CPUs keep up. recorded is the speed of the capture, 10x
+    /// ten times that speed.
     #[arg(long, default_value = "max", value_parser = words(SPEED_WORDS, parse_speed), allow_hyphen_values = true, help_heading = "Receiving")]
     pub(crate) speed: Speed,
 
-    /// Times that the input is read
+    /// How many times to read the input
     #[arg(long, value_name = "TIMES", default_value_t = 1, value_parser = whole::<u32, 1, { u32::MAX as u64 }>, help_heading = "Receiving")]
     pub(crate) repeat: u32,
 
@@ -100,7 +102,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Processing")]
     pub(crate) on_full: Option<OnFullChoice>,
 
-    /// Packets that are decided at once: the longest list that is handed over
+    /// Packets to steer at once: the longest list put onto a backlog
     ///
     /// By default 16 for each CPU of --cpus, but at least 64 and at most 256. At --speed drained at most 64.
     #[arg(long, value_name = "PACKETS", value_parser = whole::<u16, 1, { MAX_BATCH as u64 }>, help_heading = "Processing")]
@@ -108,12 +110,12 @@ pub(crate) struct ReplayArgs {
 
     /// CPUs of the applications: 0-3,8 or a count like 4
     ///
-    /// Applications on these CPUs consume the data of flows, each flow on one of them, by its hash. rfs follows it, and the
-    /// report shows how much was processed where its application runs.
+    /// Applications on these CPUs consume the data of flows; a flow's hash picks its application's CPU. rfs follows
+    /// the applications, and the report shows how many packets were processed where their application runs.
     #[arg(long, value_name = "LIST|COUNT", value_parser = cpus, help_heading = "Applications")]
     pub(crate) app_cpus: Option<CpuChoice>,
 
-    /// Each flow's application moves to the next of --app-cpus after this much capture time, e.g. 10ms
+    /// Move each flow's application to the next of --app-cpus after this much capture time, e.g. 10ms
     #[arg(long, value_name = "INTERVAL", value_parser = parse_migration, requires = "app_cpus", help_heading = "Applications")]
     pub(crate) app_migrate: Option<Duration>,
 
@@ -136,7 +138,7 @@ pub(crate) struct ReplayArgs {
 
     /// Listen for rxsteer status at this unix socket
     ///
-    /// By default it is PID.sock in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer, where rxsteer status looks. Such as:
+    /// By default it is PID.sock in /run/rxsteer, or in $XDG_RUNTIME_DIR/rxsteer, where rxsteer status looks. E.g.
     /// --socket /tmp/replay.sock
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "seeds", help_heading = "Output")]
     pub(crate) socket: Option<PathBuf>,

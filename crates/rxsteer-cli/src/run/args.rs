@@ -17,14 +17,14 @@ use std::time::Duration;
 
 /// Steer received frames of live interfaces, in the kernel, in order
 ///
-/// XDP steers frames before the kernel makes a socket buffer of them. Sockets, forwarding and everything behind are the
-/// kernel's own. The interface is as before when rxsteer ends, for whatever reason.
+/// XDP programs steer frames before the kernel makes socket buffers of them. The kernel itself does everything after
+/// that: protocols, forwarding, sockets. When rxsteer ends, even by kill -9, the kernel detaches the programs.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer run eth0\n  \
     rxsteer run eth0 eth1 --policy rps --cpus 2-7\n  \
-    rxsteer run 'veth*'                       those there are, and those that appear\n  \
-    rxsteer run eth0 --rfs-namespaces all     applications run in containers\n  \
+    rxsteer run 'veth*'                       all veths, also those that appear later\n  \
+    rxsteer run eth0 --rfs-namespaces all     if applications run in containers\n  \
     rxsteer run eth0 eth1 --policy bound:eth0:0=1,eth1:0=2\n  \
     rxsteer run eth0 --policy rps --rps-map eth0:0=0-3 --rps-map eth0:1=4-7\n  \
     rxsteer run eth0 --policy rfs --else local\n  \
@@ -58,11 +58,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Where native XDP can't steer, use the kernel's own RPS and RFS instead, until it ends
+    /// Where native XDP can't steer, use the kernel's RPS and RFS until rxsteer ends
     ///
-    /// The policy is translated to RPS and RFS; rxsteer prints what the kernel can't do, such as sparse and the order guard.
-    /// Generic mode is left out, unless --mode asks for it. rxsteer status shows what is set, and rxsteer host restore
-    /// undoes it after a kill.
+    /// rxsteer translates the policy to RPS and RFS, and prints what the kernel can't do, such as sparse and the
+    /// order guard. It tries generic mode only if --mode names it. rxsteer status shows what is set. After a kill,
+    /// rxsteer host restore undoes it.
     #[arg(long = "fallback")]
     pub(crate) to_kernel: bool,
 
@@ -87,8 +87,9 @@ pub(crate) struct RunArgs {
 
     /// Settings from a TOML file; options override it
     ///
-    /// The file can have all settings of this part, of Flow records, and --listen and --events. Its keys are the names of the options: policy = "rps", cpus = "0-3", queue-size =
-    /// 512, flow-limit = true, else = "local", rps-map = { "eth0:0" = "0-3" }. On SIGHUP rxsteer reads it again.
+    /// The file can set all options of the groups Steering and Flow records, and --listen and --events. Its keys are
+    /// the names of the options: policy = "rps", cpus = "0-3", queue-size = 512, flow-limit = true, else = "local",
+    /// rps-map = { "eth0:0" = "0-3" }. On SIGHUP rxsteer reads the file again.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Steering")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -123,15 +124,15 @@ pub(crate) struct KernelSettings {
     #[arg(long, value_name = "FRAMES", value_parser = whole::<u32, { MIN_QUEUE_SIZE as u64 }, { MAX_QUEUE_SIZE as u64 }>)]
     pub(crate) queue_size: Option<u32>,
 
-    /// Scheduling class of the kernel threads that process the frames: fifo:N (real-time, N from 1 to 99,
-    /// before every ordinary process), nice:N (-20 to 19) or other (as ordinary processes); fifo:1 by default,
-    /// nice:-13 where nothing limits real-time threads
+    /// Scheduling class of the kernel threads that process the frames: fifo:N (real-time, N from 1 to 99, ahead of
+    /// every ordinary process), nice:N (-20 to 19) or other (like ordinary processes); fifo:1 by default, or nice:-13
+    /// if the kernel does not limit real-time threads
     #[arg(long, value_name = "CLASS", value_parser = words(ThreadClass::NAMES, parse_threads))]
     pub(crate) threads: Option<ThreadClass>,
 
     /// Decide and count only: every frame is processed as without rxsteer
     ///
-    /// No frame completes there, so what the order guard would refuse can't be counted.
+    /// rxsteer does not see these frames complete, so it can't count the moves that the order guard would defer.
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", value_parser = switch)]
     pub(crate) shadow: Option<bool>,
@@ -147,9 +148,9 @@ pub(crate) struct FixedSettings {
     #[command(flatten)]
     pub(crate) tables: Tables,
 
-    /// Whose sockets give desired CPUs, for rfs: those of this network namespace (own, the
-    /// default), or of all namespaces (all), for hosts whose applications run in containers. With all,
-    /// a user of another namespace can move a flow by using the same addresses and ports there
+    /// Sockets that set desired CPUs for rfs: those of this network namespace (own, the default), or of all
+    /// namespaces (all), for hosts whose applications run in containers. With all, a user of another namespace can
+    /// move a flow by using the same addresses and ports there
     #[arg(long, value_enum, value_name = "WHOSE")]
     pub(crate) rfs_namespaces: Option<RfsNamespaces>,
 
@@ -255,7 +256,7 @@ pub(crate) struct StatusArgs {
 
     /// Repeat after each interval, with rates per second, until Ctrl-C
     ///
-    /// Without it the tables show the rates of half a second, and JSON has none.
+    /// Without it, the tables show rates over half a second, and JSON has no rates.
     #[arg(long, value_name = "DURATION", value_parser = parse_pause)]
     pub(crate) interval: Option<Duration>,
 
@@ -307,7 +308,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 fn parse_pause(text: &str) -> Result<Duration, String> {
     match parse_interval(text)? {
-        pause if pause < SHORTEST_PAUSE => Err("it is at least 100ms; write e.g. 1s".to_owned()),
+        pause if pause < SHORTEST_PAUSE => Err("it must be at least 100ms, e.g. 1s".to_owned()),
         pause => Ok(pause),
     }
 }

@@ -168,7 +168,7 @@ fn chosen(patterns: &[Pattern], all: &[Link]) -> anyhow::Result<Vec<Link>> {
     let chosen: Vec<Link> = all.iter().filter(is_meant).cloned().collect();
     anyhow::ensure!(
         chosen.len() <= MAX_INTERFACES,
-        "{} interfaces are meant, and one instance steers {MAX_INTERFACES} at most; name fewer",
+        "{} interfaces match, and one instance steers {MAX_INTERFACES} at most; name fewer",
         chosen.len()
     );
     Ok(chosen)
@@ -210,7 +210,7 @@ fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
 
 pub(super) fn host_cpus() -> anyhow::Result<HostCpus> {
     let online = watch::online().context(
-        "nothing says which CPUs are online: /sys/devices/system/cpu and /proc/self/status can't be read",
+        "can't find out which CPUs are online: /sys/devices/system/cpu and /proc/self/status can't be read",
     )?;
     // By default which CPUs there could be, there are those that are.
     let possible = watch::possible().unwrap_or_else(|| online.clone());
@@ -250,8 +250,8 @@ pub(crate) fn start(
         Trial::NotTried { why } => Err(without_xdp(
             &plan,
             &format!(
-                "whether this kernel loses frames in generic mode, as some do, has to be tried first, and can't be: \
-                 {why}. Run it as root (CAP_SYS_ADMIN)"
+                "some kernels lose frames in generic mode; rxsteer has to test this first, and can't: {why}. Run it \
+                 as root (CAP_SYS_ADMIN)"
             ),
         )),
     }
@@ -347,8 +347,7 @@ fn setup(args: &RunArgs, asked: &FixedSettings, plan: &Plan) -> anyhow::Result<S
     let flow_cnt = flow_cnt.next_power_of_two();
     anyhow::ensure!(
         u64::from(flow_cnt) * u64::from(all) <= MAX_SLOTS,
-        "{all} flow tables of {flow_cnt} slots are more than {MAX_SLOTS} slots, the most there can be; --flow-cnt {} \
-         fits",
+        "{all} flow tables of {flow_cnt} slots are more than {MAX_SLOTS} slots, which is the limit; --flow-cnt {} fits",
         prev_power_of_two(MAX_SLOTS / u64::from(all))
     );
     let seed = asked.flows.hash_seed.unwrap_or_else(random_seed);
@@ -399,8 +398,8 @@ pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) ->
     let mut say = notes.to_vec();
     if instance.settings.shadow {
         say.push(
-            "in shadow every frame is processed as without rxsteer. What is counted as moved is what the policy says: \
-             nothing completes here, so what the order guard would refuse can't be counted"
+            "in shadow mode every frame is processed as without rxsteer. The moves counted are those of the policy \
+             alone: rxsteer does not see frames complete, so it can't count the moves that the order guard would defer"
                 .to_owned(),
         );
     }
@@ -422,7 +421,7 @@ pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) ->
         ));
     }
     if instance.interfaces.is_empty() {
-        say.push("no interface fits yet; waiting for one to appear".to_owned());
+        say.push("no interface matches yet; waiting for one to appear".to_owned());
     }
     let warning = |text| Happened::new(EventKind::Warning, text);
     say.into_iter().map(warning).chain(events).collect()

@@ -235,7 +235,7 @@ fn wait(
 /// Lets frames under way arrive, then detaches the programs.
 pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut) {
     let overtaken = |why: String| {
-        let text = format!("frames under way may be overtaken by what follows: {why}");
+        let text = format!("later frames may overtake frames under way: {why}");
         Happened::new(EventKind::Warning, text)
     };
     let end = Instant::now() + DRAIN;

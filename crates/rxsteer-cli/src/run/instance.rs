@@ -160,7 +160,7 @@ impl<P: Datapath> Instance<P> {
         let mut say = Vec::new();
         if let Some(gone) = without(offline.as_ref(), before.as_ref()) {
             let text = format!(
-                "CPU {gone} went offline: what is there is delivered, then its flows go elsewhere"
+                "CPU {gone} went offline: its frames are delivered, then its flows move to other CPUs"
             );
             let event = Happened::new(EventKind::CpuOffline, text);
             say.push(event.with("cpus", gone.to_string()));
@@ -210,9 +210,8 @@ impl<P: Datapath> Instance<P> {
         say.extend(self.look_at_threads());
         if self.is_change_done() && !self.requested.is_empty() {
             let changes = std::mem::take(&mut self.requested).join(", ");
-            let text = format!(
-                "{changes}: the change is complete, and what was sent before it is delivered"
-            );
+            let text =
+                format!("{changes}: the change is complete, and all earlier frames are delivered");
             let event = Happened::new(EventKind::ChangeDone, text);
             say.push(
                 event.with("changes", changes).with("policy", self.settings.policy.to_string()),
@@ -284,7 +283,7 @@ impl<P: Datapath> Instance<P> {
                 .to_owned()
         });
         let text = format!(
-            "the change could not be made in time and was withdrawn: {why}. The settings are as they were; try again, \
+            "the change could not be made in time and was withdrawn: {why}. The settings are unchanged; try again, \
              or with less load"
         );
         let changes = std::mem::take(&mut self.requested).join(", ");

@@ -21,14 +21,14 @@ const MAX_REFUSED: usize = 128;
 const HOST_STAYS: Duration = Duration::from_secs(3);
 
 /// Why an interface that does not exist is not steered.
-const DELETED: &str = "it was deleted, or went to another network namespace";
+const DELETED: &str = "it was deleted, or moved to another network namespace";
 
 impl<P: Datapath> Instance<P> {
     /// Attaches to an interface.
     pub(crate) fn attach(&mut self, link: &Link) -> Result<(), String> {
         if self.interfaces.iter().filter(|known| known.is_live()).count() >= MAX_INTERFACES {
             return Err(format!(
-                "{MAX_INTERFACES} interfaces are steered already, the most there can be"
+                "{MAX_INTERFACES} interfaces are steered already, which is the limit"
             ));
         }
         let named = |pattern: &Pattern| !pattern.is_open() && pattern.matches(link);
@@ -98,8 +98,8 @@ impl<P: Datapath> Instance<P> {
         if !by_kernel.is_empty() {
             let queues: Vec<String> = by_kernel.iter().map(ToString::to_string).collect();
             remarks.push(format!(
-                "the kernel's RPS is on for RX queue {}: it sends packets to other CPUs once more after rxsteer, so \
-                 where they are processed, and in what order, rests on the kernel. To steer by rxsteer alone: \
+                "the kernel's RPS is on for RX queue {}: it moves packets to other CPUs again after rxsteer, so the \
+                 kernel determines where and in which order they are processed. To steer by rxsteer alone: \
                  rxsteer host apply {} --off",
                 queues.join(", "),
                 known.name
@@ -404,7 +404,7 @@ fn see<P: Datapath>(
                 State::Detached,
                 "another process detached its XDP program; restart rxsteer to steer it again",
             ),
-            (true, None) => (State::Moved, "it went to another network namespace"),
+            (true, None) => (State::Moved, "it moved to another network namespace"),
             (false, None) => (State::Deleted, DELETED),
         };
         // This is also done if another process detached the program, since its number is then free for another
@@ -419,7 +419,7 @@ fn see<P: Datapath>(
     known.address.clone_from(&link.address);
     let mut lines = Vec::new();
     if link.name != known.name {
-        lines.push(format!("{} is called {} now", known.name, link.name));
+        lines.push(format!("{} was renamed to {}", known.name, link.name));
         lines.extend(queue_names::of_former_name(settings, &known.name));
         known.name.clone_from(&link.name);
         path.rename(device, &link.name);

@@ -78,7 +78,7 @@ fn interface_that_is_made_again_goes_on_in_its_row() {
     // Another one gets the name.
     goes(&mut instance, &[link(3, "v3")]);
     assert_eq!(states(&instance), [("v1", State::Deleted), ("v3", State::Steered)]);
-    assert_eq!(see(&mut instance, &[link(3, "v1")]), ["v3 is called v1 now"]);
+    assert_eq!(see(&mut instance, &[link(3, "v1")]), ["v3 was renamed to v1"]);
     assert_eq!(rows(&mut instance), [("v1".to_owned(), 3, 7)]);
     // The next one is refused, is deleted, is refused again, and is then steered: one row all the time.
     instance.path.refuses = vec![4, 5];
@@ -102,7 +102,7 @@ fn settings_of_a_former_name_are_named() {
     let mut instance = instance(&["v1", "v2"], &[link(1, "v1"), link(2, "v2")]);
     instance.set(&["rps-map=v1=0-0".to_owned()]).unwrap();
     let lines = see(&mut instance, &[link(1, "w1"), link(2, "v2")]);
-    assert!(lines[0].starts_with("v1 is called w1 now; "), "{lines:?}");
+    assert!(lines[0].starts_with("v1 was renamed to w1; "), "{lines:?}");
     assert!(lines[0].ends_with("without effect now: rps-map v1"), "{lines:?}");
     instance.set(&["policy=rfs".to_owned()]).unwrap();
     let refused = instance.set(&["rps-map=v3=0-0".to_owned()]).unwrap_err();
@@ -191,7 +191,7 @@ fn queues_that_the_kernel_steers_or_that_have_no_table_are_reported_once() {
 fn names_and_up_and_down_are_followed() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let down = Link { up: false, ..link(1, "b") };
-    assert_eq!(see(&mut instance, &[down]), ["a is called b now; b is down"]);
+    assert_eq!(see(&mut instance, &[down]), ["a was renamed to b; b is down"]);
     assert_eq!(states(&instance), [("b", State::Down)]);
     assert_eq!(see(&mut instance, &[link(1, "b")]), ["b is up again"]);
 }

@@ -74,7 +74,7 @@ pub(crate) mod watch;
 pub(crate) fn not_built() -> anyhow::Error {
     anyhow::anyhow!(
         "this build has no in-kernel path (it was built without clang or libelf). Install clang, libelf-dev, \
-         zlib1g-dev and pkg-config and rebuild with the default features; rxsteer replay works as it is"
+         zlib1g-dev and pkg-config and rebuild with the default features; rxsteer replay works without it"
     )
 }
 
@@ -136,7 +136,7 @@ mod running {
                 drop(signals);
                 if bound.is_some() {
                     output::note(
-                        "rxsteer: nothing listens: the kernel's own steering has no counters to serve",
+                        "rxsteer: --listen has no effect: the kernel's own steering has no counters to serve",
                     );
                 }
                 return crate::fallback::command(&args, &why, events_to.begin()?);

@@ -76,7 +76,7 @@ impl Inbox {
             let is_late =
                 matches!(request, EventRequest::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
             let replies = if is_late {
-                let why = "the change was withdrawn: the instance got to it too late; try again";
+                let why = "the change was withdrawn, because the instance was busy for too long; try again";
                 EventReply::Refused(Answer::Error(why.to_owned()))
             } else {
                 answer(request)
@@ -162,8 +162,8 @@ impl<P: Datapath> QueryServer<P> {
     pub(crate) fn status(&self, flows: usize, reset: bool) -> Answer {
         if reset && self.records.is_some() {
             return Answer::Error(
-                "flow records are made of the flow statistics (--flows, --ipfix); a reset would take packets out of \
-                 them. Nothing was cleared"
+                "flow records use the flow statistics (--flows, --ipfix), and a reset would remove packets from the \
+                 records. Nothing was cleared"
                     .to_owned(),
             );
         }
@@ -171,7 +171,7 @@ impl<P: Datapath> QueryServer<P> {
         status.flow_records = self.records.as_ref().map(|records| records.shown(&status.totals));
         if reset && let Err(why) = self.view.clear_flows() {
             return Answer::Error(format!(
-                "flow statistics were cleared, but not all at one time: {why}"
+                "flow statistics were cleared, but not all at the same time: {why}"
             ));
         }
         Answer::Status(Box::new(status))

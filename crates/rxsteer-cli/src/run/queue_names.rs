@@ -44,7 +44,7 @@ pub(crate) fn of_former_name(settings: &Settings, former: &str) -> Option<String
     let of_it = named(settings).filter(|(_, name)| name.interface() == Some(former));
     let names: Vec<String> = of_it.map(|(setting, name)| format!("{setting}{name}")).collect();
     (!names.is_empty()).then(|| {
-        format!("settings go by the present name, so without effect now: {}", names.join(", "))
+        format!("settings apply to the present name; without effect now: {}", names.join(", "))
     })
 }
 

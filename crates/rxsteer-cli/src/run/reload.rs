@@ -31,7 +31,7 @@ pub(crate) fn settings(
 ) -> Result<Settings, String> {
     let cpus = asked.steering.cpus.is_some().then(|| host.online.clone());
     let cpus = cpus.or_else(|| defaults.cpus.clone()).ok_or_else(|| {
-        "cpus: this host does not say which CPUs are online and not isolated; name them".to_owned()
+        "cpus: can't find out which CPUs are online and not isolated; name them".to_owned()
     })?;
     let default =
         Settings { threads: defaults.threads, ..Settings::new(defaults.policy.clone(), cpus) };
@@ -75,7 +75,7 @@ impl Reload {
         // A pipe, as <(…) of a shell is, has one text, and waiting for another would stop this thread.
         let is_other = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
         if self.args.config.as_ref().is_some_and(is_other) {
-            return Err("it is no regular file, which is read at the start only".to_owned());
+            return Err("it is not a regular file, so it is read only at the start".to_owned());
         }
         // Several mistakes are several lines; an event is one.
         let now = self.args.settings();

@@ -61,7 +61,7 @@ fn pipe_in_the_place_of_the_file_is_refused() {
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let line = instance.reload(&reload).text;
-    assert!(line.ends_with("it is no regular file, which is read at the start only"), "{line}");
+    assert!(line.ends_with("it is not a regular file, so it is read only at the start"), "{line}");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn reload_is_refused_as_a_whole() {
         ("policy = 'rfs'\nmode = 'native'\ncpus = '0-9'", ":3:1: cpus: this host has no CPU 4-9"),
         ("mode = 'native'\npolicy = 'bound:7=1'", ":2:1: policy bound:7: there is no RX queue 7"),
         ("polciy = 'rfs'\nmode = 'native'\nflow-cnt = 'x'", "'policy'?; also "),
-        ("polciy = 'rfs'\nmode = 'native'\nflow-cnt = 'x'", ":3:1: flow-cnt=x: it takes"),
+        ("polciy = 'rfs'\nmode = 'native'\nflow-cnt = 'x'", ":3:1: flow-cnt=x: expected"),
         ("policy = 'rfs'\nmode = 'native'\nthreads = 'fifo:99'", "threads=fifo:99: no limit"),
         ("policy = ", "this is not TOML"),
     ] {

@@ -43,7 +43,7 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     }
     if status.changing {
         text.push_str(
-            "a change is under way: what was sent by the old settings is not all delivered yet\n",
+            "a change is under way: some frames sent under the old settings are not delivered yet\n",
         );
     }
     if !status.guarded {
@@ -57,7 +57,8 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     }
     if status.settings.shadow {
         text.push_str(
-            "shadow: every frame is processed as without rxsteer; what the order guard would refuse can't be counted\n",
+            "shadow: every frame is processed as without rxsteer; the moves that the order guard would defer can't \
+             be counted\n",
         );
     }
     text.push('\n');

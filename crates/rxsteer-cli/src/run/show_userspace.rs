@@ -18,7 +18,7 @@ pub(super) fn status(status: &Status, rates: Option<&Rates>) -> String {
     }
     if status.changing {
         text.push_str(
-            "a change is under way: what was sent by the old settings is not all delivered yet\n",
+            "a change is under way: some frames sent under the old settings are not delivered yet\n",
         );
     }
     text.push('\n');

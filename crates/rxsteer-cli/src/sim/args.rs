@@ -30,8 +30,8 @@ const LONGEST_SECONDS: f64 = (MAX_TIME_NS / 1_000_000_000) as f64;
     rxsteer sim --from capture.pcap --from-speed 100x --compare rps,sparse,rfs+sparse\n  \
     rxsteer sim --published rfs                            a published table next to simulated figures\n  \
     rxsteer sim web-server-64 --seconds 1 --json | jq '.cells[0].summary.run'\n\n\
-    The first policy of --compare is the baseline: name what you have now. The same scenario, settings and seeds give \
-    the same output, byte by byte, whatever --threads is.\n\n\
+    The first policy of --compare is the baseline: name what you have now. The same scenario, settings and seeds \
+    give the same output, byte for byte, with any --threads.\n\n\
     Exit status: 0 success; 1 a flow was reordered although interrupts are fixed, packets do not add up, or a \
     recording is damaged; 2 it could not run; 130 interrupted, the report covers what was done until then.")]
 pub(crate) struct SimArgs {
@@ -44,9 +44,9 @@ pub(crate) struct SimArgs {
     #[arg(long, conflicts_with_all = ["scenario", "set", "seconds", "faults", "seed", "seeds", "threads", "compare", "csv", "report"])]
     pub(crate) list: bool,
 
-    /// Another value for a key, e.g. traffic.0.flows=8
+    /// Override a key, e.g. traffic.0.flows=8
     ///
-    /// Keys are those of the scenario. The option can be given several times.
+    /// The keys are those of the scenario. The option can be given several times.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting, help_heading = "Scenario")]
     pub(crate) set: Vec<(String, String)>,
 
@@ -56,7 +56,7 @@ pub(crate) struct SimArgs {
 
     /// Random faults in each run, drawn by its seed
     ///
-    /// They are: CPUs that go offline, return or slow down, bursts, clock steps, and changes of policy.
+    /// Faults are CPUs that go offline, return or slow down, bursts, clock steps, and changes of policy.
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole::<u32, 0, 1000>, help_heading = "Scenario")]
     pub(crate) faults: u32,
 
@@ -71,17 +71,17 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, MOST_SEEDS>, help_heading = "Runs")]
     pub(crate) seeds: Option<u32>,
 
-    /// Runs at the same time; by default as many as there are CPUs
+    /// Simultaneous runs; by default one per CPU
     #[arg(long, value_name = "COUNT", value_parser = whole::<u16, 1, 1024>, help_heading = "Runs")]
     pub(crate) threads: Option<u16>,
 
-    /// Run these policies: does one differ from the first?
+    /// Run these policies, and compare each with the first
     ///
     /// All run with the same seeds. E.g. rps,sparse:loops=2,bound:0=1,1=2.
     #[arg(long, value_name = "POLICIES", value_parser = words(Policy::NAMES, parse_policies), help_heading = "Runs")]
     pub(crate) compare: Option<Policies>,
 
-    /// Which assumed costs does the result depend on?
+    /// Show which assumed costs the result depends on
     ///
     /// It runs the scenario with half and with twice each of them, one at a time, all with the same seeds (by default 3). The costs of a built-in scenario are assumed, and so are the defaults that were not measured.
     #[arg(long, conflicts_with_all = ["list", "compare", "csv", "report"], help_heading = "Runs")]
@@ -138,7 +138,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
         .filter(|seconds| (1e-6..=LONGEST_SECONDS).contains(seconds))
         .ok_or_else(|| {
             format!(
-                "it takes seconds of simulated time, 0.000001 to {LONGEST_SECONDS:.0}, e.g. 0.5"
+                "expected seconds of simulated time, 0.000001 to {LONGEST_SECONDS:.0}, e.g. 0.5"
             )
         })
 }

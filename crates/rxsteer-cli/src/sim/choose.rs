@@ -92,12 +92,12 @@ fn read(path: &str) -> anyhow::Result<String> {
     };
     anyhow::ensure!(
         meta.len() <= LARGEST,
-        "{path} has {} bytes, which is no scenario; a capture is simulated by --from {path}",
+        "{path} has {} bytes, which is too much for a scenario; to simulate a capture: --from {path}",
         grouped(meta.len())
     );
     let bytes = std::fs::read(path).with_context(|| format!("can't read the scenario {path}"))?;
     String::from_utf8(bytes).map_err(|_| {
-        anyhow!("{path} is no text, so it is no scenario; a capture is simulated by --from {path}")
+        anyhow!("{path} is not text, so it is not a scenario; to simulate a capture: --from {path}")
     })
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct FromArgs {
     #[arg(long, value_name = "FACTOR", default_value = "1x", hide_default_value = true, value_parser = parse_speed, allow_hyphen_values = true, requires = "from", help_heading = "Recordings")]
     pub(crate) from_speed: f64,
 
-    /// Packets taken at most, e.g. 100000; the rest is left out and reported
+    /// Most packets to send, e.g. 100000; the report counts those left out
     #[arg(long, value_name = "PACKETS", default_value_t = DEFAULT_PACKETS, value_parser = whole::<u32, 1, { MAX_PACKETS as u64 }>, requires = "from", help_heading = "Recordings")]
     pub(crate) from_packets: u32,
 
@@ -59,8 +59,8 @@ pub(crate) struct FromArgs {
 
     /// The secret of the flow hash in every run, up to 32 hex digits, e.g. 2a
     ///
-    /// Hashes are then those of `rxsteer replay --hash-seed 2a`. By default each seed has a secret of its own, so that other
-    /// flows share a CPU.
+    /// Hashes are then those of `rxsteer replay --hash-seed 2a`. By default each seed has its own secret, so that
+    /// different flows share a CPU.
     #[arg(long, value_name = "HEX", requires = "from", help_heading = "Recordings")]
     pub(crate) from_hash_seed: Option<HashSeed>,
 
@@ -84,9 +84,9 @@ pub(crate) struct FromArgs {
 /// `--from-spread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SpreadChoice {
-    /// All gaps of a record are alike
+    /// Equal gaps within a record
     Even,
-    /// Drawn by --seed: each moment is as likely as the others
+    /// Random times, drawn by --seed
     Random,
 }
 
@@ -95,7 +95,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     let speed = number.parse::<f64>().ok();
     speed.filter(|speed| *speed > 0.0 && *speed <= HIGHEST_SPEED).ok_or_else(|| {
         format!(
-            "it takes a factor above 0 and at most {HIGHEST_SPEED:.0}, e.g. 10x for ten times as fast"
+            "expected a factor above 0 and at most {HIGHEST_SPEED:.0}, e.g. 10x for ten times as fast"
         )
     })
 }
@@ -131,8 +131,8 @@ impl FromArgs {
     pub(crate) fn note_of_seeds(&self, seeds: u32, faults: u32) -> Option<String> {
         (self.from_hash_seed.is_some() && seeds > 1 && faults == 0).then(|| {
             format!(
-                "with --from-hash-seed nothing in a recording is left to chance: {seeds} seeds are one run \
-                 repeated, and intervals and significance mean nothing; leave it out to have them"
+                "with --from-hash-seed nothing in a recording is random: {seeds} seeds repeat one run, so intervals \
+                 and significance mean nothing; leave it out to get them"
             )
         })
     }
@@ -232,7 +232,7 @@ impl FromFiles {
         let mut notes = Vec::new();
         if left_out.traffic > 0 {
             notes.push(format!(
-                "the recording goes the way of the scenario's first traffic, '{}'; its other {} left \
+                "the recording takes the path of the scenario's first traffic, '{}'; its other {} left \
                  out",
                 scenario.traffic[0].name,
                 counted(left_out.traffic as u64, "traffic is", "traffics are")
@@ -270,14 +270,14 @@ impl FromFiles {
                 SpreadChoice::Random => "at random, by the seed,",
             };
             notes.push(format!(
-                "flow records don't say when each packet came: those of {} are spread {how} over their \
-                 times",
+                "flow records do not have the time of each packet: the packets of {} are spread {how} over the time \
+                 of their record",
                 counted(self.records, "record", "records")
             ));
         }
         if self.records == 0 && self.args.from_spread == SpreadChoice::Random {
             notes.push(
-                "--from-spread changes nothing here: captures say when each packet came, flow records do not"
+                "--from-spread changes nothing here: captures have the time of each packet, flow records do not"
                     .to_owned(),
             );
         }

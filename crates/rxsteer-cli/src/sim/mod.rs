@@ -45,11 +45,11 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     let read: Vec<&Path> = scenario.chain(args.from.from.iter().map(PathBuf::as_path)).collect();
     anyhow::ensure!(
         args.csv.as_deref() != Some(Path::new("-")),
-        "--csv writes a file, and - is standard output elsewhere; --csv /dev/stdout writes there"
+        "--csv requires the name of a file; for standard output, use --csv /dev/stdout"
     );
     anyhow::ensure!(
         args.csv.is_none() || args.csv != args.report,
-        "--csv names a file and --report a folder, and both have one name; give them two"
+        "--csv names a file and --report a folder, but both have the same name; give two names"
     );
     let index = args.report.as_deref().map(page_in);
     for (path, option) in [(args.csv.as_ref(), "--csv"), (index.as_ref(), "--report")] {
@@ -62,7 +62,7 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     let stop = stop_on_interrupt(&[])?;
     if args.sensitivity && chosen.assumed.is_empty() {
         output::note(
-            "rxsteer: the scenario sets every cost that is assumed otherwise, so --sensitivity has none to change",
+            "rxsteer: the scenario sets every cost that would be assumed, so --sensitivity has none to change",
         );
     }
     for note in &chosen.notes {
@@ -103,7 +103,7 @@ fn outcome(results: &Results) -> Outcome {
 /// The future page, in a folder that is created if it does not exist.
 fn place(dir: &Path) -> anyhow::Result<WholeFile> {
     std::fs::create_dir_all(dir).map_err(|error| {
-        anyhow!("can't make the folder {}: {error}; name another place by --report", shown(dir))
+        anyhow!("can't make the folder {}: {error}; name another place with --report", shown(dir))
     })?;
     WholeFile::beside(&page_in(dir), "--report")
 }
@@ -161,7 +161,7 @@ fn run(
     let seeds = args.seeds();
     anyhow::ensure!(
         args.seed.checked_add(u64::from(seeds) - 1).is_some(),
-        "the last of {seeds} seeds from {} on is beyond the largest number, {}; take a smaller --seed",
+        "{seeds} seeds from {} go beyond the largest number, {}; give a smaller --seed",
         args.seed,
         u64::MAX
     );

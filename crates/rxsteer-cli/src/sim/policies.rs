@@ -37,8 +37,8 @@ pub(crate) fn parse_policies(text: &str) -> Result<Policies, String> {
     }
     if policies.len() < 2 {
         return Err(format!(
-            "'{text}' is one policy, and a comparison takes two or more, e.g. rps,sparse; \
-             --set steering.policy={text} runs it alone"
+            "'{text}' is one policy, and a comparison requires two or more, e.g. rps,sparse; to run it alone: --set \
+             steering.policy={text}"
         ));
     }
     Ok(Policies(policies))
@@ -70,14 +70,14 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (text, part) in [
-            ("rps", "takes two or more"),
+            ("rps", "requires two or more"),
             ("rps,rps", "named twice"),
             ("sparse,sparse:loops=4", "named twice"),
             ("rps,sprase", "did you mean 'sparse'"),
             ("rps,1=2", "there is no policy '1=2'"),
             ("bound:0=1,0=2,rps", "bound twice"),
             ("rps,,sparse", "there is no policy ''"),
-            ("rps,sparse:loops=9", "loops is 1 to 5"),
+            ("rps,sparse:loops=9", "loops must be 1 to 5"),
         ] {
             let error = parse_policies(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

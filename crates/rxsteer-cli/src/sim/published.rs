@@ -48,12 +48,14 @@ const WIDTH: usize = 100;
 pub(crate) struct PublishedArgs {
     /// Simulate the experiment of a published table
     ///
-    /// The report has simulated next to published figures, and each row's role: fitted, reproduced (it rests on a figure that the costs were made from) or predicted, if there are such rows; a null model, and the range over all machines that the fitted rows allow. E.g. --published rfs.
+    /// The report shows simulated next to published figures, a null model, and the range over all machines that the
+    /// fitted rows allow. Each row has a role: fitted, reproduced (it depends on a figure from which the costs were
+    /// derived) or predicted. E.g. --published rfs.
     #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
           conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
     pub(crate) published: Option<Experiment>,
 
-    /// Fit the costs of that table's machine again
+    /// Fit the costs of the machine of a published table again
     ///
     /// The output has the form of the built-in file. E.g. --fit rfs.
     #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,

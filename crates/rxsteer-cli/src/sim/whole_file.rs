@@ -24,7 +24,7 @@ impl WholeFile {
     /// A file that will become `path`, as requested by `option`.
     pub(crate) fn beside(path: &Path, option: &'static str) -> anyhow::Result<WholeFile> {
         let failed = |error: &dyn std::fmt::Display| {
-            anyhow!("can't write {}: {error}; name another place by {option}", shown(path))
+            anyhow!("can't write {}: {error}; name another place with {option}", shown(path))
         };
         if path.is_dir() {
             return Err(failed(&"it is a folder"));
@@ -46,7 +46,7 @@ impl WholeFile {
         let (path, option) = (shown(&self.path), self.option);
         let failed = |error: io::Error| {
             anyhow!(
-                "can't write {path}: {error}; nothing new is left there. Name another place by {option}"
+                "can't write {path}: {error}; no partial file is left. Name another place with {option}"
             )
         };
         self.file.write_all(bytes).map_err(failed)?;

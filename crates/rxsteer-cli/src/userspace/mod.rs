@@ -78,7 +78,9 @@ impl Place {
                 // A replay is over soon, and is seldom watched.
                 if command == Command::Live {
                     let why = output::error_text(&why);
-                    output::note(&format!("rxsteer: rxsteer status will not show this: {why}"));
+                    output::note(&format!(
+                        "rxsteer: rxsteer status can't show this instance: {why}"
+                    ));
                 }
                 Ok(None)
             }
@@ -108,7 +110,9 @@ impl Attending {
             Err(why) => {
                 let why = output::error_text(&why);
                 let lacks = if has_lines { ", and no more events are written" } else { "" };
-                output::note(&format!("rxsteer: rxsteer status will not show this{lacks}: {why}"));
+                output::note(&format!(
+                    "rxsteer: rxsteer status can't show this instance{lacks}: {why}"
+                ));
                 None
             }
         }
@@ -209,8 +213,8 @@ impl Answers {
         if let Some(without) = CpuSet::new(change.named_cpus().filter(|cpu| !has_worker(*cpu))) {
             let workers = workers.map_or_else(|| "none".to_owned(), |cpus| cpus.to_string());
             return Err(format!(
-                "CPU {without} has no worker; CPUs with workers: {workers}. Workers begin at the start: leave it out, or \
-                 start again with --standby {}",
+                "CPU {without} has no worker; CPUs with workers: {workers}. Workers are created only at the start: \
+                 leave the CPU out, or restart with --standby {}",
                 without.as_option()
             ));
         }
@@ -237,8 +241,9 @@ impl Server for Answers {
                 Answer::Error(why)
             }
             Request::Explain { .. } => Answer::Error(format!(
-                "rxsteer {command} does not say where single flows are; rxsteer explain FLOW with the same --policy, \
-                 --cpus and --hash-seed says where they go, and --live asks rxsteer run (--socket PATH)"
+                "rxsteer {command} does not report where single flows are; rxsteer explain FLOW with the same \
+                 --policy, --cpus and --hash-seed shows where they go, and --live works with rxsteer run (--socket \
+                 PATH)"
             )),
         })
     }

@@ -155,8 +155,8 @@ fn left_out(found: &Found) -> Vec<usize> {
 fn queues_left_out(origin: &ReceivedFrom) -> Happened {
     let ReceivedFrom { name, queues_left_out, .. } = origin;
     let text = format!(
-        "{name} uses {} more than at the start, and their frames go to this host instead of here; start again to receive \
-         them",
+        "{name} uses {} more than at the start, and this host receives their frames instead of rxsteer; restart \
+         rxsteer to receive them",
         plural(*queues_left_out, "RX queue")
     );
     let event = Happened::new(EventKind::InterfaceWarning, text).with("interface", name.clone());
@@ -220,7 +220,7 @@ fn dropped(cpu: u16, lately: &Lately, seconds: u64) -> Happened {
         (drops.flow_limit, "flow_limit", "one flow filled half of a backlog that was half full"),
         (drops.worker_lost, "worker_lost", "they were lost with their worker"),
         (drops.interface_removed, "interface_removed", "their interface was removed"),
-        (drops.tx_full, "tx_full", "the interface that sends them on had no room"),
+        (drops.tx_full, "tx_full", "the interface that forwards them had no room"),
     ];
     let there = reasons.iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<String> =

@@ -69,8 +69,8 @@ fn rx_queues_that_are_left_out_are_named_once() {
         watched.look(&now)
     };
     assert_eq!(looks(0), []);
-    let text = "eth0 uses 2 RX queues more than at the start, and their frames go to this host instead of here; start \
-                again to receive them";
+    let text = "eth0 uses 2 RX queues more than at the start, and this host receives their frames instead of \
+                rxsteer; restart rxsteer to receive them";
     assert_eq!(looks(2), [(EventKind::InterfaceWarning, text.to_owned())]);
     assert_eq!(looks(2), []);
     assert_eq!(looks(0), []);
@@ -91,12 +91,12 @@ fn interfaces_are_followed() {
         becomes("lan0", State::Deleted),
     ];
     let changed = |text: &str| vec![(EventKind::InterfaceChanged, text.to_owned())];
-    assert_eq!(down, changed("eth0 is down: nothing comes from it"));
+    assert_eq!(down, changed("eth0 is down: no packets come from it"));
     assert_eq!(up, changed("eth0 is up"));
-    assert_eq!(renamed, changed("eth0 is called lan0 now"));
+    assert_eq!(renamed, changed("eth0 was renamed to lan0"));
     assert_eq!(
         gone,
-        [(EventKind::InterfaceGone, "lan0 is gone: nothing comes from it".to_owned())]
+        [(EventKind::InterfaceGone, "lan0 is gone: no packets come from it".to_owned())]
     );
     assert_eq!(becomes("lan0", State::Deleted), [], "it is said once");
 }
@@ -126,7 +126,7 @@ fn many_drops_are_said_with_their_reasons() {
     now.cpus[0].counts.drops.tx_full += 12;
     let said = watched.look(&now);
     let text = "in the last 1 second: CPU 1 dropped 42 packets: 30 since the CPU's backlog was full; steer to more CPUs, or raise \
-                --max-backlog; 12 since the interface that sends them on had no room";
+                --max-backlog; 12 since the interface that forwards them had no room";
     assert_eq!(said, [(EventKind::Drops, text.to_owned())]);
     now.received_from[0].received += 10_000;
     now.received_from[0].kernel_drops = 5_000;

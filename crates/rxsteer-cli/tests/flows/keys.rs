@@ -259,7 +259,7 @@ fn keys_that_are_none_are_refused() {
     for (key, part) in [
         ("sorce", "there is no field 'sorce'; did you mean 'src'?"),
         ("src,dst_port", "there is no field 'dst_port'; did you mean 'dst-port'?"),
-        ("port-number", "the words are 'src', 'dst', 'protocol', 'src-port', 'dst-port'"),
+        ("port-number", "choose one of 'src', 'dst', 'protocol', 'src-port', 'dst-port'"),
         ("", "there is no field ''"),
         ("src/0/0", "leaves nothing to distinguish flows by"),
         ("src/33", "'src/33' is not a network"),

@@ -60,12 +60,12 @@ impl RulePolicy {
         known.ok_or_else(|| {
             let word = name.split(':').next().unwrap_or(name);
             let why = if word == "bound" {
-                "it goes by the RX queue; name the CPUs themselves, e.g. -> 2"
+                "it uses the RX queue; name the CPUs themselves, e.g. -> 2"
             } else if word.contains("balance") {
-                "its buckets are of all flows. With --policy rps+balance the hash of 'policy rps' picks one of these buckets, \
-                 so name rps, sparse, rfs or rfs+sparse"
+                "all flows share its buckets. With --policy rps+balance, 'policy rps' uses these buckets, so name \
+                 rps, sparse, rfs or rfs+sparse"
             } else if name.contains(':') && Policy::NAMES.contains(&word) {
-                "in a rule it takes no settings: the rules share the sparse slots of --policy, and loops and after with them"
+                "in a rule it has no settings: the rules share the sparse slots of --policy, with their loops and after"
             } else {
                 "a rule can have none, rps, sparse, rfs or rfs+sparse"
             };

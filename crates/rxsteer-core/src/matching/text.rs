@@ -61,17 +61,18 @@ impl fmt::Display for RuleError {
                     None => write!(f, "; there are {}", words().collect::<Vec<_>>().join(", ")),
                 }
             }
-            Self::NoValue(word, takes) => write!(f, "'{word}' takes {takes}"),
-            Self::Value(word, value, takes) => write!(f, "'{word} {value}': it takes {takes}"),
-            Self::Twice(word) => write!(f, "'{word}' is there twice; a packet has one"),
+            Self::NoValue(word, takes) => write!(f, "'{word}' requires {takes}"),
+            Self::Value(word, value, takes) => write!(f, "'{word} {value}': expected {takes}"),
+            Self::Twice(word) => write!(f, "'{word}' is given twice, but a packet has only one"),
             Self::Impossible(why) => write!(f, "no packet can match: {why}"),
             Self::Action(action) => {
                 write!(
                     f,
-                    "'{action}' is no action; it is CPUs like 2 or 0-1,4, local, pass, or a policy like 'policy rfs'"
+                    "'{action}' is not an action; an action is CPUs like 2 or 0-1,4, local, pass, or a policy like \
+                     'policy rfs'"
                 )
             }
-            Self::Cpus(action, why) => write!(f, "'{action}' is no action: {why}"),
+            Self::Cpus(action, why) => write!(f, "'{action}' is not an action: {why}"),
             Self::Policy(name, why) => {
                 write!(f, "'{name}' can't be the policy of a rule: {why}")
             }
@@ -162,7 +163,7 @@ fn read_terms(text: &str) -> Result<Vec<Term>, RuleError> {
             "the match is empty; write 'any' for every IP packet".to_owned(),
         )),
         (true, false) => Err(RuleError::Impossible(
-            "'any' stands alone; leave it or the other words out".to_owned(),
+            "'any' must stand alone; leave out 'any' or the other words".to_owned(),
         )),
         _ => Ok(terms),
     }
@@ -227,12 +228,14 @@ fn prefix(text: &str) -> Result<Prefix, Option<String>> {
     let length = match length {
         None => most,
         Some(length) => length.parse().ok().filter(|length| *length <= most).ok_or_else(|| {
-            Some(format!("a length of at most {most} bits behind an address of this version"))
+            Some(format!("a prefix length of at most {most} bits for this IP version"))
         })?,
     };
     let first = first_address(address, length);
     if first != address {
-        return Err(Some(format!("a network without bits beyond its length: {first}/{length}")));
+        return Err(Some(format!(
+            "a network without bits beyond its prefix length: {first}/{length}"
+        )));
     }
     Ok(Prefix { address, length })
 }
@@ -255,7 +258,7 @@ fn first_address(address: IpAddr, length: u8) -> IpAddr {
 fn ports(text: &str) -> Result<Vec<(u16, u16)>, Option<String>> {
     let port = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let too_high = || format!("ports up to 65535, and {text} is higher");
+        let too_high = || format!("ports up to 65535, not {text}");
         text.parse::<u16>().map_err(|_| is_number.then(too_high))
     };
     let range = |item: &str| {
@@ -303,15 +306,15 @@ fn is_possible(terms: &[Term]) -> Result<(), RuleError> {
     }
     let impossible = |why: &str| Err(RuleError::Impossible(why.to_owned()));
     if versions.iter().any(|(is_v4, _)| *is_v4 != versions[0].0) {
-        return impossible("it has IPv4 and IPv6");
+        return impossible("it would have to be both IPv4 and IPv6");
     }
     if has_ports && protocol.is_some_and(|protocol| !WITH_PORTS.contains(&protocol)) {
-        return impossible("this protocol has no ports; tcp, udp, sctp and dccp have");
+        return impossible("this protocol has no ports; only tcp, udp, sctp and dccp have ports");
     }
     match (number, protocol) {
         // With a TEID or a VNI, the protocol may be that of the inner packet.
         (Some(TunnelNumber::Spi), Some(protocol)) if ![50, 17].contains(&protocol) => {
-            impossible("an SPI is in esp or udp")
+            impossible("only esp and udp have an SPI")
         }
         _ => Ok(()),
     }
@@ -406,42 +409,45 @@ mod tests {
             ("tpc → 1", "word 1, 'tpc', is unknown; did you mean 'tcp'?"),
             (
                 "udp → rfs",
-                "'rfs' is no action; it is CPUs like 2 or 0-1,4, local, pass, or a policy like",
+                "'rfs' is not an action; an action is CPUs like 2 or 0-1,4, local, pass, or a policy like",
             ),
-            ("udp → policy", "'policy' is no action"),
+            ("udp → policy", "'policy' is not an action"),
             (
                 "udp → policy rfx",
                 "'rfx' can't be the policy of a rule: a rule can have none, rps, sparse",
             ),
-            ("udp → policy bound:0=1", "it goes by the RX queue; name the CPUs themselves"),
-            ("udp → policy rfs+balance", "its buckets are of all flows"),
-            ("udp → policy sparse:loops=2", "in a rule it takes no settings"),
+            ("udp → policy bound:0=1", "it uses the RX queue; name the CPUs themselves"),
+            ("udp → policy rfs+balance", "all flows share its buckets"),
+            ("udp → policy sparse:loops=2", "in a rule it has no settings"),
             ("tcp 22 → 1", "word 2, '22', is unknown; there are tcp, udp"),
-            ("tcp dst-port → 1", "'dst-port' takes ports, e.g. 80 or"),
-            ("dst-port 70000 → 1", "it takes ports up to 65535, and 70000 is higher"),
+            ("tcp dst-port → 1", "'dst-port' requires ports, e.g. 80 or"),
+            ("dst-port 70000 → 1", "expected ports up to 65535, not 70000"),
             (
                 "dst-port 80,9-8 → 1",
-                "'dst-port 80,9-8': it takes ports in ascending order; write 8-9",
+                "'dst-port 80,9-8': expected ports in ascending order; write 8-9",
             ),
-            ("dst-port http → 1", "'dst-port http': it takes ports, e.g. 80"),
-            ("tcp udp → 1", "'protocol' is there twice"),
-            ("teid 9 vni 5 → 1", "'tunnel number' is there twice"),
-            ("src 10.0.0.0/8 src 11.0.0.0/8 → 1", "'src' is there twice"),
+            ("dst-port http → 1", "'dst-port http': expected ports, e.g. 80"),
+            ("tcp udp → 1", "'protocol' is given twice"),
+            ("teid 9 vni 5 → 1", "'tunnel number' is given twice"),
+            ("src 10.0.0.0/8 src 11.0.0.0/8 → 1", "'src' is given twice"),
             ("icmp port 5 → 1", "this protocol has no ports"),
-            ("src 10.0.0.0/33 → 1", "'src 10.0.0.0/33': it takes a length of at most 32 bits"),
-            ("src 10.0.0.1/8 → 1", "without bits beyond its length: 10.0.0.0/8"),
-            ("src 10.0.0.0/8 dst 2001:db8::1 → 1", "it has IPv4 and IPv6"),
-            ("ip6 src 10.0.0.0/8 → 1", "it has IPv4 and IPv6"),
-            ("tcp spi 5 → 1", "an SPI is in esp or udp"),
-            ("dscp af50 → 1", "'dscp af50': it takes a number from 0 to 63, cs0"),
-            ("vlan 4095 → 1", "'vlan 4095': it takes a number from 0 to 4094"),
+            (
+                "src 10.0.0.0/33 → 1",
+                "'src 10.0.0.0/33': expected a prefix length of at most 32 bits",
+            ),
+            ("src 10.0.0.1/8 → 1", "without bits beyond its prefix length: 10.0.0.0/8"),
+            ("src 10.0.0.0/8 dst 2001:db8::1 → 1", "it would have to be both IPv4 and IPv6"),
+            ("ip6 src 10.0.0.0/8 → 1", "it would have to be both IPv4 and IPv6"),
+            ("tcp spi 5 → 1", "only esp and udp have an SPI"),
+            ("dscp af50 → 1", "'dscp af50': expected a number from 0 to 63, cs0"),
+            ("vlan 4095 → 1", "'vlan 4095': expected a number from 0 to 4094"),
             (" → 1", "the match is empty; write 'any'"),
-            ("any tcp → 1", "'any' stands alone"),
-            ("interface a-name-with-16-b → 1", "it takes the name of an interface"),
-            ("interface eth0/1 → 1", "it takes the name of an interface"),
-            ("tcp → drop", "'drop' is no action"),
-            ("tcp → ", "'' is no action"),
-            ("tcp → 1-0", "'1-0' is no action: the range 1-0 runs backwards; write 0-1"),
+            ("any tcp → 1", "'any' must stand alone"),
+            ("interface a-name-with-16-b → 1", "expected the name of an interface"),
+            ("interface eth0/1 → 1", "expected the name of an interface"),
+            ("tcp → drop", "'drop' is not an action"),
+            ("tcp → ", "'' is not an action"),
+            ("tcp → 1-0", "'1-0' is not an action: the range 1-0 runs backwards; write 0-1"),
             ("tcp → cpus 1;2", "is neither a number nor a range"),
         ] {
             let error = text.parse::<PacketRule>().unwrap_err().to_string();

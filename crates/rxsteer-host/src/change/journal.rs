@@ -69,7 +69,8 @@ pub enum JournalError {
     },
     /// A line other than the last makes no sense.
     #[error(
-        "line {line} of the journal of old values {} is damaged; rxsteer host restore restores what the others say",
+        "line {line} of the journal of old values {} is damaged; rxsteer host restore restores the values of the \
+         other lines",
         path.display()
     )]
     Damaged {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub enum LockError {
     /// Another process changes settings.
     #[error(
-        "process {holder} is changing the kernel's steering settings ({} is locked); wait until it has ended, or end it",
+        "process {holder} is changing the kernel's steering settings ({} is locked); wait until it ends, or end it",
         path.display()
     )]
     Held {

@@ -128,7 +128,7 @@ fn link(
         || interface.hardware_type != Some(crate::ETHERNET)
         || !is_permanent
     {
-        return Err(format!("{name} has no permanent address to know it by"));
+        return Err(format!("{name} has no permanent address to identify it"));
     }
     let now = root.text(&format!("/run/udev/data/n{}", interface.index)).unwrap_or_default();
     let of_udev = |field: &str| files::field(&now, field).map(str::to_owned);
@@ -138,7 +138,7 @@ fn link(
         );
     }
     let before = of_udev("E:ID_NET_LINK_FILE")
-        .ok_or_else(|| "udev does not say which .link file holds for it".to_owned())?;
+        .ok_or_else(|| "udev does not report which .link file applies to it".to_owned())?;
     let text = root
         .text(&before)
         .ok_or_else(|| format!("its .link file {before} can't be read, and would be replaced"))?;
@@ -150,7 +150,7 @@ fn link(
         path: format!("{}/{}{name}.link", PLACES[0].0, PLACES[0].1),
         text: format!(
             "{MARK}; rxsteer host restore removes it.\n\
-             # One file holds for each interface: this one, with all that {before} says.\n\
+             # systemd applies one .link file to each interface: this one, which includes all of {before}.\n\
              [Match]\nMACAddress={}\nType=ether\n\n[Link]\n{kept}{CPU_MASK}={}\n",
             interface.address, plan.cpus
         ),
@@ -200,7 +200,7 @@ fn unit(name: &str, wanted: &Wanted, program: &Path) -> PersistFile {
              [Unit]\n\
              Description=Set the kernel's packet steering of {name}\n\
              Documentation=man:rxsteer-host-apply(1)\n\
-             # Another one may be setting another interface: it is tried again, up to 20 times a minute.\n\
+             # Another unit may be setting another interface, so systemd tries again, up to 20 times a minute.\n\
              StartLimitIntervalSec=60\nStartLimitBurst=20\n\n\
              [Service]\nType=oneshot\n\
              ExecStart={} host apply {name}{options} --yes\n\

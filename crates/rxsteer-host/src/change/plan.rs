@@ -92,7 +92,7 @@ pub enum PlanError {
     },
     /// Nothing says which CPUs are online.
     #[error(
-        "nothing says which CPUs are online (/sys/devices/system/cpu/online); name them with --cpus"
+        "can't find out which CPUs are online (/sys/devices/system/cpu/online); name them with --cpus"
     )]
     NoCpus,
     /// There is no file to set it by.
@@ -367,8 +367,8 @@ impl<T: Tree> Planner<'_, T> {
             )?;
         } else {
             self.notes.push(format!(
-                "rps_sock_flow_entries is not set: it can be seen in the first network namespace only, and this process \
-                 can't enter that. RFS does nothing while it is 0; set it there: \
+                "rps_sock_flow_entries is not set: only the first network namespace shows it, and this process \
+                 can't enter that namespace. RFS does nothing while it is 0; set it there: \
                  sysctl -w net.core.rps_sock_flow_entries={entries}"
             ));
         }
@@ -405,8 +405,8 @@ impl<T: Tree> Planner<'_, T> {
         if globals.flow_limit_cpu_bitmap.is_none() {
             return Err(self.missing(
                 "flow_limit_cpu_bitmap",
-                "the kernel was built without CONFIG_NET_FLOW_LIMIT, has too many CPUs to show it, or this is not the \
-                 first network namespace and can't enter it; leave --flow-limit out",
+                "the kernel was built without CONFIG_NET_FLOW_LIMIT, has too many CPUs to show it, or this process \
+                 is not in the first network namespace and can't enter it; leave --flow-limit out",
             ));
         }
         // The kernel looks into the table of the CPU that receives, not of the one that is sent to.

@@ -29,7 +29,7 @@ pub enum Refusal {
     },
     /// Something else wrote to it between looking and writing.
     #[error(
-        "{path}: it held {} when it was looked at, and {} when it was to be written; something else is changing it",
+        "{path}: it was {} when rxsteer read it, and {} before rxsteer wrote it; something else is changing it",
         planned.trim(), found.trim()
     )]
     Meanwhile {
@@ -140,7 +140,8 @@ fn advice(error: &io::Error) -> &'static str {
              started with --privileged and --network host"
         }
         io::ErrorKind::NotFound => {
-            "; the queue or the interface is gone, or this is not the first network namespace, which alone shows it"
+            "; the queue or the interface is gone, or this is not the first network namespace, and only that one \
+             shows it"
         }
         io::ErrorKind::InvalidInput => {
             "; the kernel refuses the value: all of these CPUs are offline, isolated, or reserved by nohz_full"
@@ -151,7 +152,7 @@ fn advice(error: &io::Error) -> &'static str {
 
 fn filtered(wrote: &str, found: &str) -> String {
     let (wrote, found) = (wrote.trim(), found.trim());
-    let text = format!("{wrote} was written, and the kernel made {found} of it");
+    let text = format!("rxsteer wrote {wrote}, and the kernel changed it to {found}");
     match (mask::bits(wrote), mask::bits(found)) {
         (Some(wrote), Some(found)) if found.iter().all(|bit| wrote.contains(bit)) => {
             let out: Vec<String> =

@@ -24,11 +24,11 @@ fn other_program(interface: &Interface) -> Finding {
     let name = &interface.link.name;
     let fix = match &attached.holder {
         Some(holder) if holder.name == "rxsteer" => format!(
-            "it is steered already: change that one (rxsteer set), or end it (kill {})",
+            "rxsteer steers it already: change that instance (rxsteer set), or end it (kill {})",
             holder.pid
         ),
         Some(holder) => {
-            format!("end {} (process {}) first, if it may end", holder.name, holder.pid)
+            format!("first end {} (process {}), if you can", holder.name, holder.pid)
         }
         None => {
             let mode = if attached.mode == AttachedMode::Generic { "xdpgeneric" } else { "xdp" };

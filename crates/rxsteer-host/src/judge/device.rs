@@ -119,8 +119,8 @@ fn port(interface: &Interface) -> Option<Finding> {
         "port",
         what,
         format!(
-            "rxsteer keeps order up to {name}; if kernel RPS is on there (rps_cpus of {name}), it can reorder flows behind \
-             that"
+            "rxsteer keeps order up to {name}; if kernel RPS is on there (rps_cpus of {name}), it can reorder flows \
+             after that"
         ),
     ))
 }

@@ -78,7 +78,8 @@ pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)
         return Help::Dont(format!(
             "on veth pairs native XDP usually costs more than steering gains (measured): it copies every frame and splits \
              merged segments (TCP through a router: 0.73 to 1.01 of the throughput without it). Only small packets that are \
-             forwarded were faster than with the kernel's own RPS. Whether that helps here is measured by rxsteer host recommend {}",
+             forwarded were faster than with the kernel's own RPS. rxsteer host recommend {} measures whether that \
+             helps here",
             interface.link.name
         ));
     }

@@ -42,7 +42,7 @@ fn programs(host: &Host) -> Finding {
         Trial::NotTried { why } => Finding::note(
             topic,
             format!("not tried: {why}"),
-            "only loading them shows whether this kernel takes them",
+            "only loading them shows whether this kernel accepts them",
         ),
     }
 }

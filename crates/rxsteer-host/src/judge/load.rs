@@ -29,7 +29,7 @@ pub fn load(load: &Load, time: Duration) -> Finding {
                 "{rate}; CPU {} stopped {} times with work left over and dropped {} packets",
                 worst.cpu, worst.squeezed, worst.dropped
             ),
-            "that CPU does not keep up with what it receives; steering is for this case",
+            "that CPU does not keep up with what it receives; steering helps in this case",
         );
     }
     let share = 100.0 * f64::from(busiest.processed) / (total as f64).max(1.0);

@@ -37,9 +37,10 @@ fn gro(interface: &Interface, offloads: &Offloads, host: &Host) -> Finding {
     if offloads.gro && !since {
         return Finding::note(
             topic,
-            "on, but not behind a CPUMAP",
+            "on, but not after a CPUMAP",
             format!(
-                "a CPUMAP merges segments since Linux {CPUMAP_GRO}; before, every segment of a TCP stream goes up the stack alone"
+                "a CPUMAP merges segments since Linux {CPUMAP_GRO}; in older kernels every segment of a TCP stream \
+                 goes up the stack alone"
             ),
         );
     }
@@ -58,7 +59,7 @@ fn gro(interface: &Interface, offloads: &Offloads, host: &Host) -> Finding {
             format!("on, at {hz} timer ticks a second"),
             "at this rate GRO may hold a packet past its batch, so flows of a busy CPU move a few ticks later",
         ),
-        _ => Finding::fine(topic, "on, also behind a CPUMAP"),
+        _ => Finding::fine(topic, "on, also after a CPUMAP"),
     }
 }
 
@@ -144,17 +145,17 @@ fn veth_vlan_tags(interface: &Interface, offloads: &Offloads, vlans: &[&Link]) -
         }
         _ if offloads.rx_vlan => Finding::blocker(
             topic,
-            format!("{} is above, and the peer can't be looked at", named(vlans)),
+            format!("{} is above, and the settings of the peer can't be read", named(vlans)),
             why,
             format!(
-                "at the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off; then say so here: ethtool -K {} \
+                "at the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off; then set this here: ethtool -K {} \
                  rxvlan off",
                 interface.link.name
             ),
         ),
         _ => Finding::note(
             topic,
-            format!("{} is above, and the peer can't be looked at", named(vlans)),
+            format!("{} is above, and the settings of the peer can't be read", named(vlans)),
             why,
         )
         .fix("make sure at the peer: ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off"),
@@ -204,9 +205,9 @@ fn peer_checksums(interface: &Interface) -> Option<Finding> {
         .fix(format!("make sure: ethtool -K {name} tx off")),
         Peer::Elsewhere => Finding::note(
             topic,
-            "the peer is in another network namespace, where it can't be looked at",
+            "the peer is in another network namespace, where its settings can't be read",
             why,
         )
-        .fix("make sure there: ethtool -K PEER tx off; or have rxsteer peers do it"),
+        .fix("make sure there: ethtool -K PEER tx off; or run rxsteer peers"),
     })
 }

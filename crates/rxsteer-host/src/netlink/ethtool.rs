@@ -81,7 +81,7 @@ pub(crate) fn active_features(index: u32) -> io::Result<BTreeSet<String>> {
     Ok(names(&ask(ETHTOOL_MSG_FEATURES_GET, index)?).unwrap_or_default())
 }
 
-/// How the NIC spreads flows; an error where the driver does not say. Hash fields are said since Linux 6.17.
+/// How the NIC spreads flows; an error where the driver does not report it. Hash fields are said since Linux 6.17.
 pub(crate) fn rss(index: u32) -> io::Result<Rss> {
     Ok(rss_of(&ask(ETHTOOL_MSG_RSS_GET, index)?))
 }

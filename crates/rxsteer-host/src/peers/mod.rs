@@ -178,7 +178,9 @@ impl Peers {
         });
         seen.state = match done {
             Ok(on) if on.is_empty() => State::SwitchedOff,
-            Ok(on) => State::Failed { why: format!("the kernel leaves on: {}", on.join(", ")) },
+            Ok(on) => State::Failed {
+                why: format!("the kernel did not turn these off: {}", on.join(", ")),
+            },
             Err(error) => State::Failed { why: refused(&error) },
         };
         if seen.state != State::SwitchedOff {
@@ -246,7 +248,8 @@ fn examine((_, index, number): Place, link: &Link) -> (Seen, Option<(Namespace, 
         namespace: None,
         found_at: None,
         state: State::Failed {
-            why: "its network namespace is not to be found below /proc and /run/netns: this requires CAP_SYS_PTRACE, and in a \
+            why: "its network namespace was not found in /proc and /run/netns: finding it requires CAP_SYS_PTRACE, \
+                  and in a \
                   container the host's PID namespace"
                 .to_owned(),
         },
@@ -309,7 +312,10 @@ fn restore(peer: &Switched) -> Restored {
             peer.features.iter().filter(|name| !on.contains(name)).map(String::as_str).collect();
         Ok(match missing[..] {
             [] => Restored::On,
-            _ => Restored::Failed(format!("the kernel leaves off: {}", missing.join(", "))),
+            _ => Restored::Failed(format!(
+                "the kernel did not turn these on: {}",
+                missing.join(", ")
+            )),
         })
     });
     done.unwrap_or_else(|error| Restored::Failed(refused(&error)))

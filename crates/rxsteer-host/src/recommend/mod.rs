@@ -141,8 +141,8 @@ fn without_measurement(knobs: &InterfaceKnobs) -> Option<(Rule, String)> {
     }
     let kind = knobs.kind.as_deref().filter(|kind| UPPER.contains(kind))?;
     let why = format!(
-        "{} is a {kind} interface: the kernel steers its packets where they arrive, on the interfaces below it. Ask for those: \
-         rxsteer host recommend IFACE",
+        "{} is a {kind} interface: the kernel steers its packets where they arrive, on the interfaces below it. \
+         Check those: rxsteer host recommend IFACE",
         knobs.name
     );
     Some((Rule::Upper, why))
@@ -165,8 +165,10 @@ impl Judge<'_> {
         }
         let sets: &Cpus = &self.facts.topology.sets;
         let Some(cpus) = sets.usable(&[]) else {
-            return self
-                .alone(Rule::NotMeasured, "the kernel does not say which CPUs run".to_owned());
+            return self.alone(
+                Rule::NotMeasured,
+                "the kernel does not report which CPUs are online".to_owned(),
+            );
         };
         if cpus.len() == 1 {
             return self.alone(
@@ -272,8 +274,8 @@ impl Judge<'_> {
             "{flow}. A flow in order stays on one CPU, so neither RSS, RPS nor rxsteer run spreads it."
         );
         let how = "What helps: fewer and larger frames (GRO, a larger MTU), several connections or tunnels instead of one, a \
-                   faster CPU, or less work for each packet. If it is a tunnel that ends here, its flows can be spread \
-                   behind it: rxsteer host recommend on the tunnel's own interface.";
+                   faster CPU, or less work for each packet. If it is a tunnel that ends here, its flows can be \
+                   spread after it: rxsteer host recommend on the tunnel's own interface.";
         Recommendation {
             rule: Rule::SingleFlow,
             action: Action::SingleFlow,
@@ -385,7 +387,7 @@ impl Judge<'_> {
             (
                 Rule::SetOtherwise,
                 format!(
-                    "The kernel's RPS is on for {}, and does not relieve that CPU as it is set.",
+                    "The kernel's RPS is on for {}, and does not relieve that CPU with its present settings.",
                     self.name
                 ),
             )
@@ -393,7 +395,7 @@ impl Judge<'_> {
             (
                 Rule::Virtual,
                 format!(
-                    "{} is no NIC, so no hardware spreads its flows; the kernel's RPS does.",
+                    "{} is not a NIC, so no hardware spreads its flows; the kernel's RPS does.",
                     self.name
                 ),
             )
@@ -416,7 +418,7 @@ impl Judge<'_> {
             (
                 Rule::FewQueues,
                 format!(
-                    "{of} for {} CPUs; the kernel's RPS spreads the work behind it.",
+                    "{of} for {} CPUs; the kernel's RPS spreads the work after it.",
                     cpus.len()
                 ),
             )
@@ -426,7 +428,7 @@ impl Judge<'_> {
         if self.facts.run.is_ok() {
             sentences.push(format!(
                 "rxsteer run {} would move more of the work (it acts before a socket buffer is made) and keep order when \
-                 settings change; which is faster here, rxsteer auto {} --verify 60s measures.",
+                 settings change; rxsteer auto {} --verify 60s measures which is faster here.",
                 self.name, self.name
             ));
         }

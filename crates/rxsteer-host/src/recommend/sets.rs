@@ -99,10 +99,10 @@ pub(super) fn sets(
     let masks = rps.iter().map(|(_, set)| CpuMask(Some(set.clone())).hex(width)).collect();
     let smt = facts.topology.one_per_core(usable).len() < usable.len();
     let why = format!(
-        "The sets keep to the cache of the CPU that receives{}{}.",
+        "The CPU sets stay within the cache of the receiving CPU{}{}.",
         if smt { ", take one CPU of each core" } else { "" },
         if left_out {
-            ", and leave out the CPU that receives, which has enough to do"
+            ", and leave out the receiving CPU, which is busy enough"
         } else if kept {
             ", and include that CPU: a single other one would get all of its work"
         } else {
@@ -140,11 +140,12 @@ fn rfs(facts: &Facts, measured: &Measurement) -> (Option<(u64, u64)>, Option<Str
         return (None, Some(why));
     }
     let Some(now) = facts.globals.rps_sock_flow_entries else {
-        let why = "RFS can't be set here: rps_sock_flow_entries can be seen in the first network namespace only.";
+        let why =
+            "RFS can't be set here: only the first network namespace shows rps_sock_flow_entries.";
         return (None, Some(why.to_owned()));
     };
     let why = format!(
-        "Applications of this host receive {share}: RFS brings them to the CPUs that these run on."
+        "Applications of this host receive {share}: RFS steers them to the CPUs where these applications run."
     );
     (Some(flow_sizes(now, facts.knobs.rx.len())), Some(why))
 }

@@ -21,24 +21,25 @@ pub enum XdpError {
     NoInterface(String),
     /// Another XDP program is attached; holds the interface and the program's number.
     #[error(
-        "another XDP program (id {1}) is attached to {0}, and is left alone; detach it (ip link set {0} xdp off), or use \
+        "another XDP program (id {1}) is attached to {0}, and rxsteer does not replace it; detach it (ip link set \
+         {0} xdp off), or use \
          AF_PACKET (--io packet)"
     )]
     OtherProgram(String, u32),
     /// Another AF_XDP socket has the queue; holds interface and RX queue.
     #[error(
-        "another AF_XDP socket has RX queue {1} of {0}; end its process, or use AF_PACKET (--io packet)"
+        "another AF_XDP socket uses RX queue {1} of {0}; end its process, or use AF_PACKET (--io packet)"
     )]
     OtherSocket(String, u32),
     /// There is no memory for frames; holds the requested size, and the limit of locked memory in bytes.
     #[error(
-        "{:.1} MiB of memory for frames can't be had{}; ask for less, or raise the limit of locked memory (ulimit -l, \
+        "can't allocate {:.1} MiB of memory for frames{}; use less, or raise the limit of locked memory (ulimit -l, \
          LimitMEMLOCK= of systemd)",
         mib(*.0), .1.map_or(String::new(), |limit| format!(" (RLIMIT_MEMLOCK is {:.1} MiB)", mib(limit)))
     )]
     NoMemory(u64, Option<u64>),
     /// The frames' 32-bit addresses do not reach this much memory.
-    #[error("{:.1} MiB of memory for frames is more than 4096 MiB; ask for less a queue", mib(*.0))]
+    #[error("{:.1} MiB of memory for frames is more than 4096 MiB; use less for each queue", mib(*.0))]
     TooMuchMemory(u64),
     /// Frames of this MTU don't fit.
     #[error(

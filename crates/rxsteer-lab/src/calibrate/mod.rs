@@ -147,7 +147,7 @@ pub const PROGRAMS: &[&str] = &["ip", "ethtool", "sysctl", "nft"];
 #[must_use]
 pub fn lacks() -> Option<String> {
     if crate::online_cpus() < 2 {
-        return Some("it needs two CPUs".to_owned());
+        return Some("it requires two CPUs".to_owned());
     }
     crate::missing(PROGRAMS)
 }

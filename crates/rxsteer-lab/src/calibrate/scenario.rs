@@ -254,7 +254,7 @@ pub(super) fn text(
                 writeln!(sets, "{key} = {p99:.1}  # the 99th percentile, measured with: {what}");
         }
     }
-    let short = if quick { " A short run: these figures decide nothing." } else { "" };
+    let short = if quick { " A short run: these figures prove nothing." } else { "" };
     format!(
         "# The costs of packets on this machine: {}, {} CPUs, Linux {}.\n\
          # Made by `rxsteer lab calibrate` {} in {rounds} interleaved rounds. Medians, with quartiles in parentheses.{short}\n\

@@ -18,7 +18,7 @@ pub fn no_verdict(quick: bool, partial: bool, rounds: usize, steal_percent: f64)
     if partial {
         Some("the run was interrupted".to_owned())
     } else if quick {
-        Some("the figures of a short run (--quick) decide nothing".to_owned())
+        Some("the figures of a short run (--quick) prove nothing".to_owned())
     } else if rounds < FEWEST_ROUNDS {
         Some(format!(
             "{rounds} round{} too few; a verdict requires {FEWEST_ROUNDS}",

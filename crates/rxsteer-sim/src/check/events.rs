@@ -17,12 +17,12 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
         let path = format!("event.{index}");
         if event.at_ns >= scenario.duration_ns {
             let (at, end) = (in_seconds(event.at_ns), in_seconds(scenario.duration_ns));
-            let what = format!("it would happen at {at}, when all is over ({end})");
+            let what = format!("the event is at {at}, but the run ends at {end}");
             return refuse(format!("{path}.at"), what);
         }
         if event.at_ns < before {
             let (at, before) = (in_seconds(event.at_ns), in_seconds(before));
-            let what = format!("events stand in the order of time, and {at} is before {before}");
+            let what = format!("events must be in the order of time, but {at} is before {before}");
             return refuse(format!("{path}.at"), what);
         }
         before = event.at_ns;
@@ -40,7 +40,7 @@ fn check_one(
     let at = |key: &str| format!("{path}.{key}");
     match what {
         EventKind::Offline(cpu) => {
-            there(scenario, [*cpu].into_iter(), &at("offline"), "is to go away")?;
+            there(scenario, [*cpu].into_iter(), &at("offline"), "goes offline")?;
             if !offline.insert(*cpu) {
                 return refuse(at("offline"), format!("CPU {cpu} is offline already"));
             }
@@ -50,7 +50,7 @@ fn check_one(
             Ok(())
         }
         EventKind::Online(cpu) => {
-            there(scenario, [*cpu].into_iter(), &at("online"), "is to come back")?;
+            there(scenario, [*cpu].into_iter(), &at("online"), "comes back online")?;
             if offline.remove(cpu) {
                 Ok(())
             } else {
@@ -58,7 +58,7 @@ fn check_one(
             }
         }
         EventKind::Speed(cpu, speed) => {
-            there(scenario, [*cpu].into_iter(), &at("cpu"), "is to change its speed")?;
+            there(scenario, [*cpu].into_iter(), &at("cpu"), "changes its speed")?;
             within(at("speed"), *speed, SPEEDS, "(1 is the CPU that costs are given for)")
         }
         EventKind::Steering(steering) => check_steering(scenario, steering, &at("steering")),

@@ -12,7 +12,7 @@ use rxsteer_core::{ConfigError, CpuId, CpuSet, PacketRule};
 
 pub(super) fn check(scenario: &Scenario) -> Checked {
     if scenario.cpus.is_empty() {
-        return refuse("machine.cpus", "the machine has no CPUs; give it one at least");
+        return refuse("machine.cpus", "the machine has no CPUs; give it at least one");
     }
     some("machine.cpus", scenario.cpus.len() as u64, MAX_CPUS as u64)?;
     for (id, cpu) in scenario.cpus.iter().enumerate() {
@@ -80,14 +80,14 @@ fn check_scheduler(scenario: &Scenario) -> Checked {
     for (key, ns) in [("slice", scheduler.slice_ns), ("softirq", scheduler.softirq_ns)] {
         let path = format!("scheduler.{key}");
         if ns < 1000 {
-            return refuse(path, format!("{ns} ns is too short; give it 1us at least"));
+            return refuse(path, format!("{ns} ns is too short; give at least 1us"));
         }
         up_to(path, ns, MAX_TIME_NS, "nanoseconds (a day)")?;
     }
     if (1..10_000).contains(&scheduler.balance_ns) {
         return refuse(
             "scheduler.balance",
-            "sharing threads out that often is all the simulation would do; 0 is never, and 10us the least",
+            "this is too often; the shortest interval is 10us, and 0 means never",
         );
     }
     up_to("scheduler.balance", scheduler.balance_ns, MAX_TIME_NS, "nanoseconds (a day)")
@@ -100,7 +100,7 @@ pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &st
     let policy = at("policy");
     there(scenario, steering.policy.named_cpus(), &policy, "the policy names")?;
     let desired = steering.rfs_cpus.iter().flat_map(CpuSet::iter);
-    there(scenario, desired, &at("rfs_cpus"), "applications' flows may go to")?;
+    there(scenario, desired, &at("rfs_cpus"), "rfs_cpus names")?;
     let rules = PacketRule::cpus_of(&steering.packet_rules);
     there(scenario, rules, &at("rule"), "a rule names")?;
     let is_recorded = |traffic: &Traffic| matches!(traffic.load, Load::Recorded(_));

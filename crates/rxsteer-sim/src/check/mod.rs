@@ -70,7 +70,7 @@ impl Scenario {
 
     fn check_times(&self) -> Checked {
         if self.duration_ns == 0 {
-            return refuse("duration", "it lasts no time; give it some, e.g. duration = \"10s\"");
+            return refuse("duration", "the duration is 0; set one, e.g. duration = \"10s\"");
         }
         up_to("duration", self.duration_ns, MAX_TIME_NS, "nanoseconds (a day)")?;
         if self.warm_up_ns >= self.duration_ns {
@@ -93,7 +93,7 @@ fn up_to(path: impl Into<String>, value: u64, most: u64, of: &str) -> Checked {
     if value <= most {
         Ok(())
     } else {
-        refuse(path, format!("{value} is too much: at most {most} {of}"))
+        refuse(path, format!("{value} is too much; the limit is {most} {of}"))
     }
 }
 
@@ -102,7 +102,7 @@ fn some(path: impl Into<String>, value: u64, most: u64) -> Checked {
     if (1..=most).contains(&value) {
         Ok(())
     } else {
-        refuse(path, format!("it is {value}; it can be 1 to {most}"))
+        refuse(path, format!("it is {value}; it must be 1 to {most}"))
     }
 }
 
@@ -117,7 +117,7 @@ fn within(
         return Ok(());
     }
     let (low, high) = range.into_inner();
-    refuse(path, format!("it is {value}; it can be {low} to {high} {unit}"))
+    refuse(path, format!("it is {value}; it must be {low} to {high} {unit}"))
 }
 
 /// A time in seconds, for messages.

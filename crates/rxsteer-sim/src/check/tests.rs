@@ -20,12 +20,12 @@ type Change = fn(&mut Scenario);
 
 /// Changes that make a scenario invalid, with the key that is reported and a part of the reason.
 const IMPOSSIBLE: [(Change, &str, &str); 42] = [
-    (|s| s.duration_ns = 0, "duration", "lasts no time"),
+    (|s| s.duration_ns = 0, "duration", "duration is 0"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),
     (|s| s.warm_up_ns = s.duration_ns, "warm_up", "leaves nothing"),
     (|s| s.wire_ns = u64::MAX, "wire", "too much"),
     (|s| s.cpus.clear(), "machine.cpus", "no CPUs"),
-    (|s| s.cpus = vec![s.cpus[0]; MAX_CPUS + 1], "machine.cpus", "can be 1 to"),
+    (|s| s.cpus = vec![s.cpus[0]; MAX_CPUS + 1], "machine.cpus", "must be 1 to"),
     (|s| s.cpus[2].speed = 0.0, "machine.speed", "CPU 2"),
     (|s| s.cpus[0].speed = f64::NAN, "machine.speed", "NaN"),
     (|s| s.cpus[0].speed = -1.0, "machine.speed", "-1"),
@@ -47,7 +47,7 @@ const IMPOSSIBLE: [(Change, &str, &str); 42] = [
     (|s| s.costs.wake_delay = f64::NAN, "costs.wake_delay", "NaN"),
     (|s| s.costs.receive = 1e10, "costs.receive", "10000000000"),
     (|s| s.scheduler.cpus = "3-4".parse().unwrap(), "scheduler.cpus", "no CPU 4"),
-    (|s| s.scheduler.balance_ns = 1, "scheduler.balance", "that often"),
+    (|s| s.scheduler.balance_ns = 1, "scheduler.balance", "too often"),
     (|s| s.steering.cpus = "0-9".parse().unwrap(), "steering.cpus", "no CPU 4"),
     (
         |s| s.steering.policy = Policy::Bound(vec![(0.into(), cpu(7))]),
@@ -83,9 +83,9 @@ const IMPOSSIBLE: [(Change, &str, &str); 42] = [
     (|s| s.traffic[1].nic = 2, "traffic.1.nic", "no card 2"),
     (|s| s.traffic[2].flows = 2, "traffic.2.threads", "some serve none"),
     (|s| s.traffic[2].out = Some(0), "traffic.2.out", "nothing is forwarded"),
-    (|s| s.traffic[1].out = Some(0), "traffic.1.application", "meets no application"),
+    (|s| s.traffic[1].out = Some(0), "traffic.1.application", "reach no application"),
     (|s| s.traffic[1].translated = true, "traffic.1.translated", "forwarded"),
-    (|s| s.traffic[0].start_ns = s.duration_ns, "traffic.0.start", "all is over"),
+    (|s| s.traffic[0].start_ns = s.duration_ns, "traffic.0.start", "the run ends"),
 ];
 
 #[test]
@@ -227,7 +227,7 @@ fn impossible_events_are_refused() {
         (offline(&[1, 1]), "event.1.offline", "already"),
         (offline(&[0, 1, 2, 3]), "event.3.offline", "no CPU would be left"),
         (vec![event(5, EventKind::Online(cpu(1)))], "event.0.online", "online already"),
-        (vec![event(u64::MAX, EventKind::Offline(cpu(1)))], "event.0.at", "all is over"),
+        (vec![event(u64::MAX, EventKind::Offline(cpu(1)))], "event.0.at", "the run ends"),
         (
             vec![event(5, EventKind::ClockStep(1)), event(4, EventKind::ClockStep(1))],
             "event.1.at",

@@ -61,7 +61,7 @@ fn check_one(scenario: &Scenario, traffic: &Traffic, path: &str) -> Checked {
     some(at("flows"), traffic.flows.into(), MAX_FLOWS)?;
     if traffic.start_ns >= scenario.duration_ns {
         let (start, end) = (in_seconds(traffic.start_ns), in_seconds(scenario.duration_ns));
-        return refuse(at("start"), format!("it begins at {start}, when all is over ({end})"));
+        return refuse(at("start"), format!("it begins at {start}, but the run ends at {end}"));
     }
     up_to(at("ramp"), traffic.ramp_ns, MAX_TIME_NS, "nanoseconds (a day)")?;
     match &traffic.load {
@@ -87,7 +87,7 @@ fn check_stream(stream: &Stream, traffic: &Traffic, at: &impl Fn(&str) -> String
         );
     }
     if stream.min_rto_ns < 100_000 {
-        return refuse(at("min_rto"), "it is too short for any answer; give it 100us at least");
+        return refuse(at("min_rto"), "it is too short for any answer; give at least 100us");
     }
     up_to(at("min_rto"), stream.min_rto_ns, MAX_TIME_NS, "nanoseconds (a day)")?;
     application(stream.application, traffic, at)
@@ -154,7 +154,7 @@ fn application(cost: f64, traffic: &Traffic, at: &impl Fn(&str) -> String) -> Ch
     if traffic.out.is_some() && cost != 0.0 {
         return refuse(
             at("application"),
-            "what is forwarded meets no application; leave this out, or the card 'out'",
+            "forwarded packets reach no application; leave out this key, or 'out'",
         );
     }
     within(at("application"), cost, 0.0..=MAX_COST_NS, "nanoseconds")
@@ -167,7 +167,9 @@ fn frame(path: String, bytes: u32) -> Checked {
     } else {
         refuse(
             path,
-            format!("a frame of {bytes} bytes can't be: {low} to {high}, checksum excluded"),
+            format!(
+                "a frame can't have {bytes} bytes; it must have {low} to {high}, checksum excluded"
+            ),
         )
     }
 }

@@ -47,9 +47,12 @@ fn one(item: &Item<'_>, before: &Steering, traffic: &[Traffic]) -> Read<Event> {
         kinds.iter().copied().filter(|key| event.get(key).is_some()).collect();
     let [kind] = given[..] else {
         return Err(event.wrong(match given[..] {
-            [] => format!("nothing happens; add one of '{}'", kinds.join("', '")),
+            [] => format!("the event has no effect; add one of '{}'", kinds.join("', '")),
             _ => {
-                format!("one thing happens at a time, not '{}'; make two of it", given.join("', '"))
+                format!(
+                    "an event has one of these keys, not '{}'; make two events",
+                    given.join("', '")
+                )
             }
         }));
     };

@@ -130,7 +130,7 @@ impl<'a> Item<'a> {
     }
 
     fn takes(&self, what: &str) -> FileError {
-        self.wrong(format!("it takes {what}, not {}", self.node.shown()))
+        self.wrong(format!("expected {what}, not {}", self.node.shown()))
     }
 
     pub(super) fn text(&self) -> Read<&'a str> {
@@ -169,7 +169,7 @@ impl<'a> Item<'a> {
         match self.node.value {
             Value::Whole(number) if number < 0 => Err(self.wrong("it can't be negative")),
             Value::Whole(number) => {
-                T::try_from(number).map_err(|_| self.wrong(format!("{number} is far too much")))
+                T::try_from(number).map_err(|_| self.wrong(format!("{number} is too large")))
             }
             _ => Err(self.takes("a whole number from 0 up")),
         }

@@ -59,12 +59,12 @@ fn table<'a>(top: &Fields<'a>, key: &str, keys: &Keys) -> Read<Option<Fields<'a>
 
 /// The CPUs.
 pub(super) fn cpus(top: &Fields<'_>) -> Read<Vec<Cpu>> {
-    let what = "a table that says how many 'cpus' there are";
+    let what = "a table with the number of 'cpus'";
     let machine = table(top, "machine", &MACHINE)?.ok_or_else(|| top.missing("machine", what))?;
     let count: usize = machine.needed("cpus", "how many CPUs there are, e.g. 4", |item| {
         let count = item.whole()?;
         match count {
-            0 => Err(item.wrong("a machine without CPUs does nothing; give it one at least")),
+            0 => Err(item.wrong("the machine has no CPUs; give it at least one")),
             1..=MAX_CPUS => Ok(count),
             _ => Err(item.wrong(format!("{count} CPUs are too many: at most {MAX_CPUS}"))),
         }
@@ -159,7 +159,7 @@ fn irq_cpus(nic: &Fields<'_>) -> Read<Vec<CpuId>> {
     let Some(item) = nic.get("queues") else { return Ok(named) };
     let queues: usize = item.whole()?;
     if !(1..=usize::from(MAX_RX_QUEUES)).contains(&queues) {
-        return Err(item.wrong(format!("it is {queues}; it can be 1 to {MAX_RX_QUEUES}")));
+        return Err(item.wrong(format!("it is {queues}; it must be 1 to {MAX_RX_QUEUES}")));
     }
     if named.len() > queues {
         return Err(item.wrong(format!(
@@ -178,7 +178,7 @@ fn interrupts(item: &Item<'_>) -> Read<Interrupts> {
             cpus.parse().map(Interrupts::Spread).map_err(|error| item.wrong(format!("{error}")))
         }
         _ => Err(item.wrong(format!(
-            "it takes \"fixed\" or \"spread:CPUS\", e.g. \"spread:0-3\", not {}",
+            "expected \"fixed\" or \"spread:CPUS\", e.g. \"spread:0-3\", not {}",
             Node::shown(item.node)
         ))),
     }

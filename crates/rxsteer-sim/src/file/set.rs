@@ -15,7 +15,8 @@ pub(super) fn apply(document: &mut Document, path: &str, value: &str) -> Result<
     document.sets.push(place.clone());
     let steps: Vec<&str> = path.split('.').collect();
     if steps.len() > MAX_STEPS || steps.iter().any(|step| step.is_empty()) {
-        let what = "that is no path of a key; write e.g. steering.policy=rps or traffic.0.flows=8";
+        let what =
+            "that is not the path of a key; write e.g. steering.policy=rps or traffic.0.flows=8";
         return Err(FileError::Syntax { place, what: what.to_string() });
     }
     let node = find(&mut document.root, &steps, origin).map_err(|what| FileError::Value {

@@ -134,17 +134,17 @@ fn faults_are_reported_with_their_lines() {
         ("duration = ", "x.toml:1: "),
         ("duration = \"1s\"\nduration = \"2s\"\n", "x.toml:2: duplicate key"),
         ("title = \"x\"", "x.toml:1: the scenario needs the key 'duration'"),
-        ("duration = 5", "x.toml:1: duration: it takes a time with its unit"),
+        ("duration = 5", "x.toml:1: duration: expected a time with its unit"),
         ("duration = \"-1s\"", "x.toml:1: duration: a time can't be negative"),
         ("duration = \"1s\"\n\n[machine]\n", "x.toml:3: [machine] needs the key 'cpus'"),
         (
             "duration = \"1s\"\n[machine]\ncpus = 0",
-            "x.toml:3: machine.cpus: a machine without CPUs",
+            "x.toml:3: machine.cpus: the machine has no CPUs",
         ),
         ("duration = \"1s\"\n[machine]\ncpus = -1", "x.toml:3: machine.cpus: it can't be negative"),
         (
             "duration = \"1s\"\n[machine]\ncpus = 1.5",
-            "x.toml:3: machine.cpus: it takes a whole number",
+            "x.toml:3: machine.cpus: expected a whole number",
         ),
         (
             "duration = \"1s\"\n[machine]\ncpus = 9999999",
@@ -160,9 +160,9 @@ fn faults_are_reported_with_their_lines() {
         ),
         (
             "nic = 5\nduration = \"1s\"\n[machine]\ncpus = 1",
-            "x.toml:1: nic: it takes a list of tables",
+            "x.toml:1: nic: expected a list of tables",
         ),
-        ("zzzzzzzzz = 1", "x.toml:1: the scenario has no key 'zzzzzzzzz'; the words are 'title'"),
+        ("zzzzzzzzz = 1", "x.toml:1: the scenario has no key 'zzzzzzzzz'; choose one of 'title'"),
     ];
     for (text, start) in table {
         let error = refused(text);
@@ -216,15 +216,15 @@ fn wrong_settings_are_reported_as_such() {
             "--set traffic.bulk.flows=2: traffic.bulk.flows: there is no traffic 'bulk'",
         ),
         ("duration.x", "2", "--set duration.x=2: duration.x: 'duration' is a value"),
-        ("", "2", "--set =2: that is no path"),
-        ("a..b", "2", "--set a..b=2: that is no path"),
+        ("", "2", "--set =2: that is not the path"),
+        ("a..b", "2", "--set a..b=2: that is not the path"),
         (
             "steering.cpus",
             "0-4",
             "--set steering.cpus=0-4: steering.cpus: there is no CPU 4, which the CPU map names",
         ),
         ("warm_up", "2s", "--set warm_up=2s: warm_up: a warm-up of 2 s leaves nothing of 1 s"),
-        ("machine", "5", "--set machine=5: machine: it takes a table"),
+        ("machine", "5", "--set machine=5: machine: expected a table"),
     ];
     for (path, value, start) in table {
         let error = with(&[(path, value)]).unwrap_err().to_string();

@@ -155,10 +155,10 @@ fn share(item: &Item<'_>) -> Read<Share> {
         Some(("zipf", exponent)) => match exponent.trim().parse() {
             Ok(exponent) => Ok(Share::Zipf(exponent)),
             Err(_) => {
-                Err(item.wrong(format!("'{exponent}' is no number; write e.g. \"zipf:1.1\"")))
+                Err(item.wrong(format!("'{exponent}' is not a number; write e.g. \"zipf:1.1\"")))
             }
         },
-        _ => Err(item.wrong(format!("it takes \"equal\" or \"zipf:EXPONENT\", not \"{text}\""))),
+        _ => Err(item.wrong(format!("expected \"equal\" or \"zipf:EXPONENT\", not \"{text}\""))),
     }
 }
 

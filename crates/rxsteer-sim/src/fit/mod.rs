@@ -36,7 +36,7 @@ pub enum FitError {
     Machine(#[from] ConfigError),
     /// This version cannot read a committed file.
     #[error(
-        "the committed fit of {0} can't be read: {1}; write it anew with rxsteer sim --fit {0}"
+        "the committed fit of {0} can't be read: {1}; create it again with rxsteer sim --fit {0}"
     )]
     Unreadable(Experiment, String),
     /// The caller gave the report up before its runs were done.

@@ -12,12 +12,21 @@ use std::sync::atomic::AtomicBool;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
-    "The rates with RPS and RFS follow from the receiving share: CPU 0 receives all packets, and what it spends on each is carried over from the cards of rps-slides. That is a transfer from one table to another, not a prediction from the kernel's code.",
-    "CPU % with steering is 19 to 31 points too high. As published, a transaction takes a quarter less CPU time with RPS than without (netperf 17 instead of 23 µs); here no step becomes cheaper as CPUs get busier, such as threads that need not be woken from idle.",
-    "The order of p90 is wrong: as published it is longer with RPS than without. Here a thread that is woken finds an idle CPU at once, so that flows which share a CPU by their hash hardly wait for each other.",
-    "p99, and the deviation with RPS and RFS, are far too short: the far host costs nothing here, while the published one ran the same test on the same machine; only requests lost at a full ring make a tail.",
+    "The rates with RPS and RFS follow from the receiving share: CPU 0 receives all packets, and the time that it \
+     spends on each is taken from the cards of rps-slides. This transfers figures from one table to another; it is \
+     not a prediction from the kernel's code.",
+    "CPU % with steering is 19 to 31 points too high. As published, a transaction takes a quarter less CPU time \
+     with RPS than without (netperf 17 instead of 23 µs); here no step becomes cheaper when CPUs are busier, as \
+     waking threads does in reality.",
+    "The order of p90 is wrong: as published it is longer with RPS than without. Here a thread that is woken finds \
+     an idle CPU at once, so flows that share a CPU by their hash hardly wait for each other.",
+    "p99, and the deviation with RPS and RFS, are far too short: the other host costs nothing here, while the \
+     published one ran the same test on the same machine; only requests that are lost at a full ring cause long \
+     latencies.",
     "RFS gains 2 % over RPS in the RPC test, 28 % as published: the cache lines that follow a request are assumed, and the application's own data is not among them.",
-    "Chosen knowing the predicted rows: that threads and RPS keep off CPU 0, that each frame of an RPC request brings cache lines of its own, and that the fit weighs figures by their tolerance. Before the last two, the RPC test with RPS was 17.5 % too fast.",
+    "These were chosen with knowledge of the predicted rows: threads and RPS avoid CPU 0, each frame of an RPC \
+     request has its own cache lines, and the fit weighs figures by their tolerance. Without the last two, the RPC \
+     test with RPS was 17.5 % too fast.",
 ];
 
 const NULL: &str = "a transaction costs as much CPU time as without steering, and 7 of the 8 CPUs are full: tps without steering * 7/8 / CPU % without steering, the same for RPS and RFS.";

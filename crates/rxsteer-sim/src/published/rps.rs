@@ -13,11 +13,16 @@ use std::sync::atomic::AtomicBool;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
-    "rps-slides closes with 30 to 50 % more performance, which contradicts its own table: there it is 153 to 224 % more. The table is what is compared.",
+    "rps-slides closes with 30 to 50 % more performance, which contradicts its own table: there it is 153 to 224 % \
+     more. The table is used for the comparison.",
     "The rates with RPS follow from the receiving share of another table, one for all cards; the cards' own differ, by the published pairs, from 0.31 to 0.39. With the shares of all pairs of rfs-commit RPS raises the rates by 72 to 201 %; published are 153 to 224 %.",
-    "tg3 and e1000 have the same row without RPS, so that the prediction is the same; it is too low also because seven CPUs are full here, while 30 % of the published machine was idle: CPU time per transaction falls with RPS as published, and not here.",
-    "forcedeth without RPS leaves next to nothing for the application beside the constants that are assumed: 10 % of 16 CPUs.",
-    "A queue per CPU is far off: 204K tps at 12 % leave 88 % of the machine idle, so that something else limited that test, its clients perhaps; here only receiving CPUs are limited. Sockets of four cores and netperf with 500 connections are assumed; rps-slides gives neither.",
+    "tg3 and e1000 have the same row without RPS, so the prediction is the same for both. It is too low also \
+     because seven CPUs are full here, while 30 % of the published machine was idle: in the published figures RPS \
+     lowers the CPU time per transaction, but not here.",
+    "forcedeth without RPS leaves almost nothing for the application besides the assumed constants: 10 % of 16 CPUs.",
+    "A queue per CPU is far off: 204K tps at 12 % leave 88 % of the machine idle, so something else limited that \
+     test, perhaps its clients; here only receiving CPUs are limited. Sockets of four cores and netperf with 500 \
+     connections are assumed; rps-slides gives neither.",
 ];
 
 const NULL: &str =

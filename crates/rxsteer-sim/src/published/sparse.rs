@@ -23,10 +23,16 @@ const SEEDS_OF_OTHERS: u32 = 40;
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
 const LACKS: &[&str] = &[
     "The original column, with all of its runs, does not determine the gain: ten runs can't distinguish five of ten searches, and their gains at one connection are 0 to 33 %, where 41 % was published. In the mean the null model is nearer. flow_miss is a free curve.",
-    "Ten runs leave the published mean of one and two connections uncertain by 4 %, and so their gain; the row of three lies above both its neighbours, which nothing in the model explains.",
-    "Which flows get the slow CPU 1 follows from the order in which they come, which is the same in every run here; on the board it changed from run to run (39 or 45 Mbit/s at two connections). So slots gain 10 points too much at four connections, and too little at eight and twelve.",
-    "With one connection and slots every run is alike here: nothing in the model is random then. The published 0.2 Mbit/s are timers, and iperf's rounding to 0.1.",
-    "Costs that grow with the number of connections are one mean-field term (flow_miss); routes, translation and tracking are not modelled apart. Searching slots costs nothing here, so the loss at twenty and more connections (-3.8, -3.3 %) is not explained by it.",
+    "Ten runs leave the published mean of one and two connections uncertain by 4 %, and so their gain; the row of \
+     three connections is above both its neighbours, which nothing in the model explains.",
+    "The order in which flows begin determines which of them get the slow CPU 1. It is the same in every run here; \
+     on the board it changed from run to run (39 or 45 Mbit/s at two connections). So slots gain 10 points too much \
+     at four connections, and too little at eight and twelve.",
+    "With one connection and slots all runs are equal here, because nothing in the model is random then. The \
+     published 0.2 Mbit/s come from timers, and from iperf's rounding to 0.1.",
+    "Costs that grow with the number of connections are one mean-field term (flow_miss); routes, translation and \
+     tracking are not modelled separately. The search for slots costs nothing here, so it does not explain the loss \
+     at twenty and more connections (-3.8, -3.3 %).",
 ];
 
 pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {

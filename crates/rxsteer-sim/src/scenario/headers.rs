@@ -25,7 +25,7 @@ impl FromStr for Headers {
 
     fn from_str(text: &str) -> Result<Headers, String> {
         if text.contains("->") || text.contains('→') {
-            return Err("it takes what a rule matches, without an action, e.g. 'tcp dst-port 443'"
+            return Err("expected what a rule matches, without an action, e.g. 'tcp dst-port 443'"
                 .to_owned());
         }
         let rule = format!("{text} -> pass").parse::<PacketRule>();

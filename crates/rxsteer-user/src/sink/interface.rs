@@ -54,7 +54,7 @@ impl Interface {
         Tap::new(name).map(Interface::Tap).map_err(|error| {
             let message = match error.raw_os_error() {
                 Some(errno::EPERM | errno::EACCES) => {
-                    "a tap takes CAP_NET_ADMIN; run rxsteer as root, or give it that capability"
+                    "a tap requires CAP_NET_ADMIN; run rxsteer as root, or give it that capability"
                         .to_owned()
                 }
                 Some(errno::EBUSY) if is_tap(name) => {
@@ -78,7 +78,7 @@ impl Interface {
         PacketSender::new(name).map(Interface::Packet).map_err(|error| {
             let message = match error.raw_os_error() {
                 Some(errno::EPERM | errno::EACCES) => {
-                    "sending on an interface takes CAP_NET_RAW; run rxsteer as root, or give it that capability"
+                    "sending on an interface requires CAP_NET_RAW; run rxsteer as root, or give it that capability"
                         .to_owned()
                 }
                 Some(errno::ENODEV) => "there is no such interface; make it, or check the name".to_owned(),

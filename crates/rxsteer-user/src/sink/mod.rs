@@ -77,7 +77,7 @@ pub enum SinkError {
         error: io::Error,
     },
     /// The path of the pipe exists and is not a pipe.
-    #[error("{}: is no pipe; name another file, or one that does not exist, which is made", shown(.0))]
+    #[error("{}: is not a pipe; name another file, or a new one, which rxsteer creates", shown(.0))]
     NotAPipe(PathBuf),
     /// The run was interrupted before the pipes had readers.
     #[error(
@@ -103,7 +103,7 @@ impl SinkError {
 /// What to do about a file that can't be created.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::NotFound => "; make the folder it is to be in",
+        ErrorKind::NotFound => "; create its folder first",
         ErrorKind::PermissionDenied => "; name a folder that you may write to",
         ErrorKind::IsADirectory => "; it is a folder, name a file in it",
         _ => "",

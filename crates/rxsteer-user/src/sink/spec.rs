@@ -56,7 +56,7 @@ pub struct SinkSpec {
 #[non_exhaustive]
 pub enum SinkSpecError {
     /// The word before the colon is unknown.
-    #[error("'{0}' is no kind of output")]
+    #[error("'{0}' is not a kind of output")]
     Kind(String),
     /// There is no name after the colon.
     #[error("'{0}:' lacks a name, e.g. {0}:{example}", example = example(.0))]
@@ -65,7 +65,7 @@ pub enum SinkSpecError {
     #[error("in '{0}' only %d, which stands for the CPU, can follow a %")]
     Percent(String),
     /// A capture file of another format.
-    #[error("'{0}' ends in neither .pcap nor .pcap.zst, which are the formats that are written")]
+    #[error("'{0}' ends in neither .pcap nor .pcap.zst, the formats that rxsteer writes")]
     Ending(String),
     /// No interface can have this name.
     #[error(
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn wrong_specs_are_refused_by_what_is_wrong() {
         let refused = |text: &str| text.parse::<SinkSpec>().unwrap_err().to_string();
-        assert!(refused("pcaps:x.pcap").contains("'pcaps' is no kind"));
+        assert!(refused("pcaps:x.pcap").contains("'pcaps' is not a kind"));
         assert!(refused("tap").contains("lacks a name, e.g. tap:worker%d"));
         assert!(refused("pcap:%s.pcap").contains("only %d"));
         assert!(refused("pcap:%d.pcapng").contains("neither .pcap nor"));

@@ -249,10 +249,12 @@ fn nothing_is_opened_where_one_can_not_be() {
     let in_folder = |name: &str| format!("{}/{name}", folder.path().display());
     assert!(
         open(format!("pcap:{}", in_folder("a/b/%d.pcap")), &stop, &mut waiting)
-            .contains("make the folder")
+            .contains("create its folder")
     );
     fs::write(in_folder("p1"), "a file").unwrap();
-    assert!(open(format!("pipe:{}", in_folder("p%d")), &stop, &mut waiting).contains("is no pipe"));
+    assert!(
+        open(format!("pipe:{}", in_folder("p%d")), &stop, &mut waiting).contains("is not a pipe")
+    );
     assert!(!Path::new(&in_folder("p0")).exists(), "the one that was made is removed");
     assert_eq!(
         open("veth:no-such-%d".to_owned(), &stop, &mut waiting),

@@ -216,7 +216,7 @@ impl Sink {
         self.counts.fail(|| {
             let (name, taken, link) = (printable(&self.name), taken.name(), link.name());
             format!(
-                "{name}: takes {taken} frames, so frames of link type {link} are not written to it"
+                "{name}: accepts {taken} frames, so frames of link type {link} are not written to it"
             )
         });
         false
@@ -295,8 +295,8 @@ impl Sink {
                     self.counts.fail(|| {
                         let (name, length) = (printable(&self.name), frame.len());
                         format!(
-                            "{name}: takes no frame of {length} bytes; raise its MTU, or turn off the offloads that \
-                             merge segments where the frames come from"
+                            "{name}: can't send frames of {length} bytes; raise its MTU, or turn off the offloads \
+                             that merge segments where the frames come from"
                         )
                     });
                     return self.counts.add_dropped(SinkDrop::Length, 1);
@@ -380,12 +380,12 @@ fn failure(name: &str, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
             format!(
-                "{name}: there is no room for more ({error}), so what followed was not written; make room"
+                "{name}: there is no room for more ({error}), so later packets were not written; make room"
             )
         }
         ErrorKind::BrokenPipe => {
             format!(
-                "{name}: its reader is gone, so what followed was not written; see why the reader ended"
+                "{name}: its reader is gone, so later packets were not written; check why the reader ended"
             )
         }
         ErrorKind::NetworkDown => format!("{name}: is down, so packets were not sent; bring it up"),

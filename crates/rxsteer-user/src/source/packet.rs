@@ -120,13 +120,13 @@ pub enum LiveError {
     Packet(#[from] PacketError),
     /// [`PacketOptions::share`] is not a valid share; holds it.
     #[error(
-        "a share ({0}, {1}) of the RX queues is none: the first number has to be below the second"
+        "({0}, {1}) is not a share of the RX queues: the first number must be below the second"
     )]
     Share(u32, u32),
     /// Its frames begin with an unsupported header; holds its name and its `ARPHRD_` number.
     #[error(
-        "the frames of interface '{0}' have link type {1} (linux/if_arp.h), which is not understood; Ethernet, \
-         loopback and raw IP are"
+        "the frames of interface '{0}' have link type {1} (linux/if_arp.h), which is not supported; supported are \
+         Ethernet, loopback and raw IP"
     )]
     LinkType(String, u16),
 }

@@ -19,7 +19,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// The maximum number of interfaces is attached already.
-    #[error("{0} interfaces are attached already, which is all there is room for")]
+    #[error("{0} interfaces are attached already, which is the limit")]
     TooMany(u32),
     /// No flow tables are left for its RX queues.
     #[error(
@@ -29,11 +29,12 @@ pub enum AttachError {
     NoTables(u32, u32),
     /// Its index collides with that of another interface in the table of interfaces.
     #[error(
-        "its index {0} can't be distinguished from interface index {1} in a table of {MAX_DEVICES}; make it anew to get another"
+        "its index {0} collides with interface index {1} in a table of {MAX_DEVICES}; delete and recreate it to get \
+         another index"
     )]
     Collision(u32, u32),
     /// Another XDP program is attached.
-    #[error("another XDP program is attached to it, which is left alone")]
+    #[error("another XDP program is attached to it, and rxsteer does not replace it")]
     Busy,
     /// The driver does not support this mode.
     #[error("its driver refuses XDP in {0} mode; try --mode generic")]

@@ -28,14 +28,15 @@ pub(super) const FLOW_CNT: u32 = 32768;
 
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-/// Nanoseconds that each program takes for a frame, over a fixed redirect; verifier and stack figures.
+/// Measures the nanoseconds that each program takes for a frame beyond those of a fixed redirect; prints verifier and
+/// stack figures.
 ///
 /// Live frames on CPU 0, dropped where they arrive; quartiles of the differences within rounds. And for each switch
 /// of a CPU, over a program that does nothing; with whatever else runs here, most of them concern no ring's thread.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab bpf-cost --flows 10000 --train 8")]
 pub(crate) struct Options {
-    /// Flows the frames belong to
+    /// Number of flows
     #[arg(long, value_name = "N", default_value_t = 1000)]
     flows: u32,
     /// Frames of one flow in a row
@@ -44,7 +45,7 @@ pub(crate) struct Options {
     /// Flows in random order
     #[arg(long)]
     random: bool,
-    /// How often each policy has its turn
+    /// How often each policy is measured
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
     /// Frames sent in one turn

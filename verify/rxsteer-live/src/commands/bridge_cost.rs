@@ -29,10 +29,10 @@ use super::rounds::{Plan, Variant, measure};
 pub(crate) struct Options {
     #[command(flatten)]
     plan: Plan,
-    /// Flows the frames belong to.
+    /// Number of flows.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     flows: u32,
-    /// What each packet takes, in nanoseconds.
+    /// Time to process a packet, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = 0)]
     work_ns: u64,
     /// The policy of rxsteer.

@@ -47,7 +47,7 @@ const RETRIES: u32 = 2;
 #[command(after_help = "Examples:\n  rxsteer-lab busy --quick\n  \
     rxsteer-lab busy --rounds 7 --write docs/results/busy.md")]
 pub(crate) struct Options {
-    /// How often each method has its turn beside each number of busy processes.
+    /// How often each method is measured with each number of busy processes.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: u32,
     /// Packets a second.
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// Two rounds of half a second, beside one busy process: some two minutes.
     #[arg(long)]
     quick: bool,
-    /// Take a turn again in which other processes took more than this share of a CPU.
+    /// Repeat a turn in which other processes took more than this share of a CPU.
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     others: f64,
     /// Also write the tables to this file, as Markdown.
@@ -161,7 +161,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     if let Some(reason) = missing(&["chrt", "setsid", "taskset"]) {
         anyhow::bail!("cannot run: {reason} (Debian: util-linux)");
     }
-    ensure!(rxsteer_lab::online_cpus() >= 2, "it takes two CPUs");
+    ensure!(rxsteer_lab::online_cpus() >= 2, "it requires two CPUs");
     let (rounds, time) = if options.quick { (2, 500) } else { (options.rounds, options.time) };
     let busy: &[usize] = if options.quick { &[1] } else { &options.busy };
     let time = Duration::from_millis(time);

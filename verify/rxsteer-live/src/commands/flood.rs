@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// Frames sent.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     frames: u64,
-    /// Flows they belong to.
+    /// Number of flows.
     #[arg(long, value_name = "N", default_value_t = 1)]
     flows: u32,
     /// Packets of one flow in a row.

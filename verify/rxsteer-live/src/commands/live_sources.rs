@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// The policy of rxsteer where handlers work.
     #[arg(long, default_value = "sparse")]
     policy: Policy,
-    /// What each packet takes there, in nanoseconds.
+    /// Time to process a packet there, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = 1000)]
     work_ns: u64,
     /// Also measure receive-cost and bridge-cost, and write tables of all of them to this file, as Markdown.

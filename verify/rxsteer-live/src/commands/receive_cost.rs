@@ -27,7 +27,7 @@ use super::rounds::{Plan, Variant, measure};
 pub(crate) struct Options {
     #[command(flatten)]
     plan: Plan,
-    /// Flows the frames belong to.
+    /// Number of flows.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     flows: u32,
     /// Packets of one flow in a row.

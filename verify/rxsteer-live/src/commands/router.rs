@@ -44,8 +44,8 @@ const OTHER: u64 = 1;
 /// Two flows at full speed through a router that translates addresses: packets a second forwarded by the kernel's
 /// RPS, by `rxsteer run --policy sparse`, and unsteered.
 ///
-/// The kernel's hash has a key of its own each boot, so the flows are looked for first: two that it puts on CPU 1
-/// together, while CPU 0 sends, and two that it puts on both.
+/// The kernel's hash has a new key at each boot, so the experiment first searches for flows: two that the hash puts
+/// on CPU 1 together, while CPU 0 sends, and two that it puts on both.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rxsteer-lab router --rounds 15\n  \
     rxsteer-lab router --threads other --policy rps")]

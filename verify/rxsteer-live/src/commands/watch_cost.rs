@@ -27,7 +27,7 @@ use super::rounds::{Plan, Variant, measure};
 pub(crate) struct Options {
     #[command(flatten)]
     plan: Plan,
-    /// Flows the frames belong to.
+    /// Number of flows.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     flows: u32,
     /// Slow clients.
@@ -60,7 +60,8 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     steering.says(said, Duration::from_secs(10))?;
     let stderr = steering.stderr();
     let address = stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/'));
-    let address: SocketAddr = address.context("rxsteer does not say where it listens")?.parse()?;
+    let address: SocketAddr =
+        address.context("rxsteer does not report where it listens")?.parse()?;
     let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
     let source = LiveFrames::new(testbed.link(), &traffic)?;
     let answers = AtomicU64::new(0);

@@ -174,7 +174,7 @@ fn fallback_lasts_as_long_as_run_does() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
-    for words in ["no Ethernet header", "the kernel has no sparse", "as before"] {
+    for words in ["no Ethernet header", "the kernel has no sparse", "restored"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_eq!(map(&namespace), "", "{said}");
@@ -242,12 +242,12 @@ fn auto_says_each_step_and_leaves_nothing() {
     let namespace = with_tun();
     // Nothing arrives, so there is nothing to do.
     let said = ends(&namespace, 0, &["auto", "tun9", "--sample", "1s", "--verify", "3s"]);
-    assert!(said.contains("Leave tun9 alone") && said.contains("nothing is changed"), "{said}");
+    assert!(said.contains("Leave tun9 alone") && said.contains("nothing was changed"), "{said}");
     assert_eq!(map(&namespace), "");
     let anyway =
         ["auto", "tun9", "--sample", "1s", "--verify", "3s", "--duration", "8s", "--anyway"];
     let said = ends(&namespace, 0, &[&anyway[..], &["--policy", "rps", "--cpus", "0-1"]].concat());
-    for words in ["step 2: native XDP: no, because", "step 3", "too few to compare", "as before"] {
+    for words in ["step 2: native XDP: no, because", "step 3", "too few to compare", "restored"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_eq!(map(&namespace), "");

@@ -162,7 +162,7 @@ fn interface_and_namespace_that_are_gone_are_named() {
     receiver.ip("link del in1").unwrap();
     // From elsewhere they stay on record.
     let text = succeeds(testbed.sender(), &["restore", "--yes"]);
-    assert!(text.contains("it is of network namespace"), "{text}");
+    assert!(text.contains("it belongs to network namespace"), "{text}");
     let text = succeeds(receiver, &["restore", "--yes"]);
     assert!(text.contains("1 -> 0") && text.contains("interface or queue is gone"), "{text}");
 
@@ -246,7 +246,10 @@ fn wrong_mask_is_found_worse_and_undone() {
     let said = [&output.stdout[..], &output.stderr[..]].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("worse: drops") && said.contains("all is as before"), "{said}");
+    assert!(
+        said.contains("worse: drops") && said.contains("the old values are restored"),
+        "{said}"
+    );
     assert_eq!(values(receiver), before, "{said}");
 }
 

@@ -113,7 +113,7 @@ fn reports_are_written_and_compared() {
     assert!(!rows.is_empty());
     assert!(rows.iter().all(|row| row["ratio"] == 1.0 && row["overlap"].is_null()), "{same:#}");
     assert!(same["no_verdict_a"].as_str().unwrap().contains("--quick"), "{same:#}");
-    for (b, why) in [(&other, "one of flowstats"), (&text, "is no report")] {
+    for (b, why) in [(&other, "one of flowstats"), (&text, "is not a report")] {
         let refused = lab(&["compare", &rr, b]);
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{said}");
@@ -248,7 +248,7 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     let calibrated = std::fs::read(&path).unwrap();
     let absent = folder.path().join("absent/plot.svg");
     for (options, why) in [
-        (&["--predict-only"][..], "predictions that were made are not replaced"),
+        (&["--predict-only"][..], "rxsteer does not replace predictions"),
         (&["--predict-only", "--predictions", file], "are the same file"),
         (&["--quick", "--plot", file], "are the same file"),
         (&["--quick", "--plot", absent.to_str().unwrap()], "cannot write the plot"),

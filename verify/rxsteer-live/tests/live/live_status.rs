@@ -139,12 +139,12 @@ fn settings_change_or_are_refused_with_the_reason() {
     let live = Steering::live(receiver, &arguments).unwrap();
     for (settings, part) in [
         ("cpus=0-1", "CPU 1 has no worker; CPUs with workers: 0. "),
-        ("rule=udp -> 1", "start again with --standby 1-1"),
+        ("rule=udp -> 1", "restart with --standby 1-1"),
         ("policy=none, rps-map=0=0-0", "policies 'none' and 'bound' use none"),
         ("max-backlog=1001", "here it can be 1 to 1000; start again with a larger --max-backlog"),
         ("queue-size=512", "in rxsteer live it is max-backlog"),
         ("policy=sparse, threads=other", "threads is a setting of rxsteer run alone"),
-        ("hash=toeplitz", "hash can't change while rxsteer runs; restart it for that"),
+        ("hash=toeplitz", "hash can't change while rxsteer runs; restart rxsteer to change it"),
     ] {
         let (code, said) = set(settings);
         assert!(code == Some(2) && said.contains(part), "{settings}: {code:?} {said}");

@@ -61,7 +61,7 @@ fn ready(test: &str, programs: &[&str], cpus: usize) -> Option<MutexGuard<'stati
     let programs: Vec<&str> = always.iter().chain(programs).copied().collect();
     let too_few = || {
         let online = online_cpus();
-        (online < cpus).then(|| format!("it takes {cpus} CPUs, {online} are online"))
+        (online < cpus).then(|| format!("it requires {cpus} CPUs, {online} are online"))
     };
     let left_out = match std::env::var("RXSTEER_LIVE").as_deref() {
         Ok("none") => Some("left out by RXSTEER_LIVE=none".to_owned()),

@@ -64,7 +64,7 @@ fn pattern_takes_little_memory_and_status_says_how_much() {
         let arguments = [pattern, "--cpus", "0-0", "--socket", &socket];
         let steering = Steering::begin(testbed.receiver(), &arguments).unwrap();
         steering
-            .says(if pattern == "in*" { "steering in0" } else { "no interface fits yet" }, SOON)
+            .says(if pattern == "in*" { "steering in0" } else { "no interface matches yet" }, SOON)
             .unwrap();
         let status: Value =
             serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();

@@ -147,7 +147,7 @@ fn queues_that_are_not_there_are_refused() {
         ("policy=bound:in7:0=0", "in7 is not steered here"),
         ("rps-map=in0:2=0", "there is no RX queue 2"),
         ("rfs-cpus=999", "this host has no CPU 999"),
-        ("else=there", "the words are 'hash', 'local'"),
+        ("else=there", "choose one of 'hash', 'local'"),
     ] {
         let mut command = std::process::Command::new(rxsteer().unwrap());
         let output = command.args(["set", "--socket", &socket, setting]).output().unwrap();

@@ -93,7 +93,7 @@ fn steered_and_as_before(namespace: &Namespace, interface: &str) -> String {
     let auto = [&["auto", interface][..], &options, &["--policy", "rps", "--cpus", "0-1"]].concat();
     // Whether it is better depends on the machine; what is worse is set back, and all of it when it ends.
     let said = ends(namespace, &[0, 1], &auto);
-    assert!(said.contains("as before"), "{said}");
+    assert!(said.contains("restored"), "{said}");
     assert_eq!(values(namespace, interface), before, "{said}");
     said
 }

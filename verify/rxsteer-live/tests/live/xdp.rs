@@ -166,7 +166,7 @@ fn another_program_or_socket_is_refused() {
     refused("another XDP program (id ");
     let links = super::under_load::links_of(first.id());
     receiver.run(&format!("bpftool link detach id {}", links[0])).unwrap();
-    refused("another AF_XDP socket has RX queue 0 of in0");
+    refused("another AF_XDP socket uses RX queue 0 of in0");
     let (status, report) = first.report().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(report["errors"].to_string().contains("another process detached"), "{report}");

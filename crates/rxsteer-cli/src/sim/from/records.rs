@@ -183,7 +183,7 @@ fn span(cells: [&str; COLUMNS.len()], into: &Into) -> anyhow::Result<FlowSpan> {
     let [src_port, dst_port] = [value(next())?.unwrap_or(0), value(next())?.unwrap_or(0)];
     let [packets, bytes, first_ns, last_ns] =
         [count(next())?, count(next())?, count(next())?, count(next())?];
-    ensure!(packets > 0, "a record of 0 packets is none");
+    ensure!(packets > 0, "a record can't have 0 packets");
     ensure!(first_ns <= last_ns, "it ends ({last_ns}) before it begins ({first_ns})");
     let mut key = FlowKey { src_port, dst_port, ..FlowKey::default() };
     key.protocol = protocol;

@@ -92,7 +92,7 @@ fn long_frames_matter_only_to_drivers_that_take_one_buffer() {
 fn gro_depends_on_kernel_and_timer() {
     let judged = |host: Host| interface(&good_nic(), &host);
     let old = Host { version: Some(KernelVersion::new(6, 14)), ..good_host() };
-    only(&judged(old), "gro", State::Note, false, &["not behind a CPUMAP", "6.15"]);
+    only(&judged(old), "gro", State::Note, false, &["not after a CPUMAP", "6.15"]);
     let fast = Host { hz: Some(1000), ..good_host() };
     only(&judged(fast), "gro", State::Note, false, &["1000", "ticks later"]);
     assert!(

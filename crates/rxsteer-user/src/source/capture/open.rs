@@ -101,7 +101,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// Standard input is named more than once.
-    #[error("standard input (-) is named twice, but can be read once; name it once")]
+    #[error("standard input (-) is named twice, but can be read only once; name it once")]
     StdinTwice,
     /// A pipe can't be read several times.
     #[error(
@@ -170,7 +170,7 @@ fn advice(head: &[u8]) -> &'static str {
         [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd] => {
             "it is compressed more than once: decompress it first"
         }
-        _ => "pcap and pcapng can be read, as they are or in gzip or zstd",
+        _ => "rxsteer reads pcap and pcapng, plain or compressed with gzip or zstd",
     }
 }
 

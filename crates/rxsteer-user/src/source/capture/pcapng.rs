@@ -167,7 +167,7 @@ impl Pcapng {
         if length == front.length {
             return Ok(());
         }
-        let why = format!("its length reads {} in front and {length} behind", front.length);
+        let why = format!("its length is {} at the start and {length} at the end", front.length);
         Err(front.damaged(&why))
     }
 
@@ -331,7 +331,7 @@ fn byte_order(front: Front, window: &mut Window) -> Result<Order, Halt> {
     [Order::Little, Order::Big]
         .into_iter()
         .find(|order| order.u32(window.data(), FRONT) == BYTE_ORDER)
-        .ok_or_else(|| front.damaged("its byte-order mark is none"))
+        .ok_or_else(|| front.damaged("its byte-order mark is invalid"))
 }
 
 /// An option's value without its padding.

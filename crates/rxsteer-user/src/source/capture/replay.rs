@@ -182,7 +182,7 @@ impl CaptureSource {
             }
             // The file was valid when all were checked, so the run goes on.
             Err(error) => {
-                let what = format!("could be opened before, but now: {error}");
+                let what = format!("could be opened before, but not now: {error}");
                 self.report(IssueKind::Gone, None, what);
                 self.end_file();
             }
@@ -325,8 +325,8 @@ impl Source for CaptureSource {
     fn take_issues(&mut self) -> Vec<SourceIssue> {
         if let Some((input, packets)) = self.untimed.take() {
             let message = format!(
-                "{packets} packet(s), here or in files after it, have a time before 1970 or after 2262-04-11, which can't \
-                 be counted; they take that of the packet before them"
+                "{packets} packet(s), here or in files after it, have a time before 1970 or after 2262-04-11, which \
+                 rxsteer can't represent; they get the time of the packet before them"
             );
             let file = self.inputs[input].name().to_owned();
             self.issues.push(SourceIssue { file, kind: IssueKind::Time, offset: None, message });

@@ -105,7 +105,7 @@ pub enum SpecError {
     #[error("there is no key '{0}' in a synthetic load")]
     UnknownKey(String),
     /// The value of a key is not valid; holds the key, the value, and the valid values.
-    #[error("'{1}' is not a value of '{0}': it takes {2}")]
+    #[error("'{1}' is not a value of '{0}': expected {2}")]
     BadValue(&'static str, String, &'static str),
     /// An item is not `key=value`.
     #[error("'{0}' is not of the form key=value")]
