@@ -129,8 +129,8 @@ pub struct FlowRecorder {
     view: View,
     timeouts: Timeouts,
     parts: HashMap<FlowId, Part>,
-    /// Flows that ended recently: since the present sweep, and since the last one. A line may show its flow for a
-    /// moment after the flow's last record was read.
+    /// Flows that ended recently: since the last sweep, and between the two sweeps before. A line may still show its flow
+    /// for a moment after the flow's last record was read.
     ended: [HashSet<FlowId>; 2],
     /// The names of interfaces by index, and the sweep that last saw each.
     names: HashMap<u32, (Arc<str>, u64)>,
