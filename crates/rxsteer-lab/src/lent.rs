@@ -1,13 +1,14 @@
-//! Interfaces of this machine, lent to the namespaces of a testbed and given back as they were.
+//! Interfaces of this machine that a testbed borrows for its namespaces, and restores afterwards.
 //!
 //! ```text
 //!   this namespace ── lend() ─► a namespace of a testbed ── give_back(), at the end or at the next start ─► this namespace
 //!                       └ a record in /run, written first, has what is restored
 //! ```
 //!
-//! A record of another network namespace than this one is left alone: its interface does not belong here.
+//! A record of another network namespace is ignored: its interface does not belong to this one.
 //!
-//! What is restored: name, whether it is up, addresses, routes, GRO, the kernel's own steering on its queues, and threaded NAPI.
+//! Restored are: the name, whether it is up, addresses, routes, GRO, the kernel's own steering on its queues, and
+//! threaded NAPI.
 
 use crate::error::{Result, Tried};
 use crate::process::typed;
@@ -16,7 +17,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of records: a file per interface.
+/// The folder of records: one file per interface.
 const RECORDS: &str = "/run/rxsteer-lab.interfaces";
 /// Features that methods of steering switch, as ethtool names them.
 const FEATURES: [&str; 2] = ["generic-receive-offload", "rx-gro-list"];
