@@ -57,7 +57,6 @@ impl CostSet {
     /// `receive` is the cost without steering, if that is at most `local` less `remote`. It may be that no costs
     /// explain all three times: a packet takes longer on another CPU than all its work on one, or handing it over is
     /// quicker than receiving it. In that case this takes the nearest valid costs, and reduces `remote` before `local`.
-    /// nearest valid costs are taken, and `remote` is cut before `local`.
     #[must_use]
     pub fn of(times: Steered, receive: f64, wake_up: f64) -> CostSet {
         let Steered { local, handed, remote, sleeps } = times;

@@ -13,7 +13,6 @@
 //! during the calibration; the references show by how much. After the measurement, everything is predicted once more
 //! with that speed: these predictions are *adjusted*, and shown together with the first ones. The same applies to the
 //! null model.
-//! are *adjusted*, and shown beside the first ones, for the null model too.
 
 mod errors;
 mod rows;
