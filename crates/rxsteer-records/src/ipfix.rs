@@ -11,8 +11,8 @@
 //!
 //! `fields.rs` has the elements and templates, `pairs.rs` finds the two directions of a connection.
 //!
-//! The encoding is our own: of the crates for it, netflow_parser (1.0) is for collectors, and ipfixrw (0.1) has had no
-//! release since its first.
+//! This crate encodes IPFIX itself: of the crates for it, netflow_parser (1.0) is for collectors, and ipfixrw (0.1) has
+//! had no release since its first one.
 
 mod fields;
 mod pairs;

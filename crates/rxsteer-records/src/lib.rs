@@ -4,6 +4,7 @@
 //! ```text
 //!  FlowRecord ─► Row: addresses masked, hash ─► CSV | JSON lines | Parquet ─► temporary file ─► FILE
 //! ```
+//!
 //! Records are written as they arrive, and none is kept in memory. The file gets its name when it is complete, so a
 //! file with that name is always complete. Live records go to file after file ([`files::Files`]), and to a collector by
 //! IPFIX ([`ipfix::Ipfix`]).
