@@ -1,5 +1,5 @@
-//! What a user should know beside the figures: settings without effect, figures that mislead, tables
-//! that are too small.
+//! Advice to the user in addition to the figures: settings without effect, misleading figures, tables that are too
+//! small.
 
 use crate::finished::Run;
 use crate::steer_args::SteerSettings;

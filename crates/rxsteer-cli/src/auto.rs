@@ -1,4 +1,4 @@
-//! `rxsteer auto`: measure, choose, set, measure again, and set back what is worse.
+//! `rxsteer auto`: measures, chooses a method, activates it, measures again, and undoes a change for the worse.
 //!
 //! ```text
 //!  measured ─► nothing to relieve, one flow, the NIC's own RSS ──► said, and left alone

@@ -1,4 +1,4 @@
-//! What can change in a running receive path, and `--change-at T:SPEC`: a change planned beforehand.
+//! The settings that can change in a running receive path, and `--change-at T:SPEC`, a change planned in advance.
 
 use clap::Args;
 use rxsteer_settings::{Rules, Steering, Tables, Text, backlog};

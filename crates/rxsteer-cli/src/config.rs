@@ -1,4 +1,4 @@
-//! `rxsteer config check`: whether a file of `rxsteer run --config` is right.
+//! `rxsteer config check`: checks a file for `rxsteer run --config`.
 
 use crate::Outcome;
 use crate::output;

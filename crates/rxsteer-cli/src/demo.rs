@@ -1,4 +1,4 @@
-//! `rxsteer demo`: what steering does, on built-in traffic, in three small tables.
+//! `rxsteer demo`: shows what steering does, with built-in traffic, in three small tables.
 
 use crate::Outcome;
 use crate::output::lines::{lines, paragraphs};

@@ -1,4 +1,4 @@
-//! Where events go: as messages to people, as JSON lines to programs.
+//! Where events go: as messages to people, or as JSON lines to programs.
 //!
 //! ```text
 //!  --events FILE   JSON lines to FILE ─┐
@@ -7,8 +7,8 @@
 //!  otherwise       messages to stderr
 //! ```
 //!
-//! The thread that makes events never waits for a reader: lines that a slow reader leaves no room for are counted and left
-//! out.
+//! The thread that makes events never waits for a reader. Lines for which a slow reader leaves no room are counted and
+//! omitted.
 
 use crate::input::refuse_input;
 use crate::output;

@@ -1,4 +1,4 @@
-//! A finished run of the receive path, as `replay` and `live` report it.
+//! A finished run of the receive path, in the form that `replay` and `live` report.
 
 use crate::Outcome;
 use crate::hash_key::HashSeed;

@@ -1,4 +1,4 @@
-//! `--hash` and `--hash-seed`: which flow hash, under which key.
+//! `--hash` and `--hash-seed`: selects the flow hash and its key.
 
 use rxsteer_user::packet::{Hasher, SymmetricHash, Toeplitz};
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! What the command line says of itself: `-h` fits a screen, `--help` has everything, and shells complete values. Help
-//! pages, man pages and completions are made from the same options.
+//! Prints help: `-h` fits a screen, and `--help` is complete. Help pages, man pages and shell completions are generated
+//! from the same options.
 
 use crate::cli::Cli;
 use clap::builder::{PossibleValue, ValueHint};

@@ -1,4 +1,4 @@
-//! Where the frames of a run come from, for all commands that run one.
+//! The sources of frames, for all commands that run the receive path.
 
 use crate::signals;
 use anyhow::Context;

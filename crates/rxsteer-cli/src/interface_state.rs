@@ -1,4 +1,4 @@
-//! What becomes of an interface while a command runs: its name and state, and the event of a change.
+//! Tracks an interface while a command runs: its name and state, and the event of a change.
 
 use rxsteer_host::Link;
 use rxsteer_status::{EventKind, Happened, State};

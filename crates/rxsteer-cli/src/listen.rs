@@ -1,4 +1,4 @@
-//! `--listen`: metrics and a page, of `rxsteer run` itself or of `rxsteer serve`.
+//! `--listen`: serves metrics and a page, for `rxsteer run` itself or for `rxsteer serve`.
 
 use clap::{Args, ValueHint};
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! `rxsteer`: receive packet steering, from the command line.
 //!
-//! Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted.
+//! Exit status: 0 success, 1 ran and found something wrong, 2 could not run, 130 interrupted.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -1,4 +1,4 @@
-//! `--out`: packets go on to other programs, by an output for each CPU.
+//! `--out`: passes packets on to other programs, with one output per CPU.
 
 use crate::advice::policies;
 use crate::input::refuse_input;

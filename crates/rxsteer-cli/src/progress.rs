@@ -1,4 +1,4 @@
-//! Progress bars on standard error, on a terminal only.
+//! Progress bars on standard error, only on a terminal.
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rxsteer_status::figures::grouped;

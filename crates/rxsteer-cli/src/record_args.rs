@@ -1,5 +1,4 @@
-//! Options about flow records: where they go, how many flows are distinguished, and what of their
-//! addresses is shown.
+//! Options about flow records: where they are written, which fields distinguish flows, and how addresses are masked.
 
 mod rotate;
 

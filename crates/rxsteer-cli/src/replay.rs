@@ -1,4 +1,4 @@
-//! `rxsteer replay`: captures or synthetic frames through the receive path.
+//! `rxsteer replay`: sends captures or synthetic frames through the receive path.
 
 pub(crate) mod args;
 pub(crate) mod seeds;

@@ -1,4 +1,4 @@
-//! `rxsteer serve`: metrics and a page of the instances that run, in a process of its own.
+//! `rxsteer serve`: a separate process with metrics and a page for the running instances.
 
 use crate::host::question::Waiting;
 use crate::listen::{Bound, Listen, address};

@@ -1,4 +1,4 @@
-//! `rxsteer set`: other settings for a running instance.
+//! `rxsteer set`: changes settings of a running instance.
 
 use crate::advice::{steering_without_effect, with_rules};
 use crate::change_spec::ChangeSettings;

@@ -1,4 +1,4 @@
-//! Settings as `rxsteer set` gives them: what each command can change while it runs, and why it refuses others.
+//! The settings of `rxsteer set`: which ones each command can change while it runs, and why it refuses others.
 //!
 //! ```text
 //!  rxsteer set policy=rps ──► AnySettings: known, and a value at all? ──► the instance reads it again:

@@ -1,5 +1,5 @@
-//! `--config FILE`: settings in TOML, whose keys are the options' names. An option beats the file, the file
-//! beats the default.
+//! `--config FILE`: settings in TOML, with the names of options as keys. An option overrides the file, and the file
+//! overrides the default.
 
 use anyhow::anyhow;
 use clap::Args;

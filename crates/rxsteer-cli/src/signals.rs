@@ -1,6 +1,5 @@
-//! Signals that end the program, or have it read its settings again. One that was ignored when the program started
-//! stays ignored: `nohup` ignores SIGHUP, and a shell without job control ignores SIGINT of what it starts in the
-//! background.
+//! Signals that end the program, or make it read its settings again. A signal that was ignored when the program started
+//! stays ignored: `nohup` ignores SIGHUP, and a shell without job control ignores SIGINT for background processes.
 
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};

@@ -1,4 +1,4 @@
-//! `rxsteer status`: how running instances are, once or again and again.
+//! `rxsteer status`: prints the state of running instances, once or repeatedly.
 
 use crate::run::args::StatusArgs;
 use crate::{Outcome, fallback, output};

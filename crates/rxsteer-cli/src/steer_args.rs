@@ -1,4 +1,4 @@
-//! What packets are steered by, of every command that decides by itself.
+//! The steering options, for every command that makes decisions itself.
 
 use crate::hash_key::{HashChoice, HashSeed};
 use crate::output::note;

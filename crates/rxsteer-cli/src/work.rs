@@ -1,4 +1,4 @@
-//! The handler of a replay: it takes as long per packet as asked, and plays the applications.
+//! The handler of a replay: it takes the requested time per packet, and acts as the applications.
 
 use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_user::packet::Dissection;

@@ -1,6 +1,6 @@
 //! `rxsteer check`: what this host and its interfaces can do for the in-kernel path.
 //!
-//! Looking and judging is `rxsteer-host`'s, trying is `trial`'s; here it is put together and shown.
+//! `rxsteer-host` collects and judges facts, `trial` tries operations; this module combines and prints the results.
 
 pub(crate) mod args;
 pub(crate) mod show;

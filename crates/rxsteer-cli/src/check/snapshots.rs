@@ -1,4 +1,4 @@
-//! What `check` prints, of hosts and interfaces that are made up.
+//! The output of `check` for invented hosts and interfaces.
 
 use super::*;
 use insta::assert_snapshot;

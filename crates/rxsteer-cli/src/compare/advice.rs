@@ -1,4 +1,4 @@
-//! What to do, by figures alone, and the rule that leads there.
+//! What to do, based only on the figures, and the rule that leads to it.
 
 use crate::words::plural;
 use rxsteer_host::Help;

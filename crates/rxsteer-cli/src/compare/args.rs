@@ -1,4 +1,4 @@
-//! What `rxsteer compare` is given.
+//! The command line of `rxsteer compare`.
 
 use crate::input_args::{parse_sample, parse_synthetic};
 use crate::replay::args::MOST_SECRETS;

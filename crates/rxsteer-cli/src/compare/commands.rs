@@ -1,4 +1,4 @@
-//! The commands that do what the advice says, for the interfaces of this host.
+//! The commands that follow the advice, for the interfaces of this host.
 
 use super::advice::Advice;
 use crate::check;

@@ -1,9 +1,9 @@
-//! `rxsteer compare` and `rxsteer advise`: all policies side by side over the user's own traffic, and what follows from it.
+//! `rxsteer compare` and `rxsteer advise`: compare all policies with the user's own traffic, and derive advice.
 //!
-//! `advise` differs in how it takes frames from an interface ([`sample`]), and in the order of its report.
+//! `advise` differs in how it captures frames from an interface ([`sample`]), and in the order of its report.
 //!
-//! Each policy is a replay under several hash secrets, as `rxsteer replay --seeds` makes it. What follows is
-//! [`advice`]'s, by figures alone.
+//! Each policy is replayed with several hash secrets, as by `rxsteer replay --seeds`. [`advice`] derives the advice
+//! from the figures alone.
 
 mod advice;
 #[cfg(test)]

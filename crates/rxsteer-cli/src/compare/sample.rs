@@ -1,8 +1,8 @@
-//! What an interface receives for some time, as a capture in memory.
+//! Captures in memory what an interface receives for some time.
 //!
-//! A plain AF_PACKET socket behind a filter that lets only received frames of this interface through. The frames become
-//! a pcap file without a name, so that everything else reads them as it reads any capture. There are limits to its time
-//! and its frames, and so to its memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
+//! An AF_PACKET socket has a filter for received frames of this interface. The frames become a pcap file without a
+//! name, so that all other code reads them like any capture. Time and number of frames are limited, and therefore also
+//! the memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
 
 use anyhow::Context;
 use indicatif::ProgressBar;

@@ -1,4 +1,4 @@
-//! Settings of `rxsteer run` in the terms of the kernel's own steering, and what it has no terms for.
+//! Translates settings of `rxsteer run` to the kernel's own steering, and finds those that it cannot express.
 
 use crate::run::args::RunSettings;
 use rxsteer_host::InterfaceKnobs;

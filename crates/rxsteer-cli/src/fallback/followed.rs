@@ -1,4 +1,4 @@
-//! The interfaces that the kernel steers, followed by their indices while `rxsteer run --fallback` lasts.
+//! The interfaces that the kernel steers, tracked by their indices while `rxsteer run --fallback` runs.
 
 use crate::interface_state;
 use rxsteer_host::Link;

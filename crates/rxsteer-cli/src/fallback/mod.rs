@@ -1,7 +1,8 @@
-//! `rxsteer run --fallback`: where XDP can't steer, the kernel's own RPS and RFS under the same policy words.
+//! `rxsteer run --fallback`: if XDP cannot steer, uses the kernel's own RPS and RFS with the same policy names.
 //!
-//! It lasts as `rxsteer run` lasts: set when it begins, and as before when it ends. The values are on record
-//! (`rxsteer_host::change`), so `rxsteer host restore` sets them back after a kill, and `rxsteer status` shows them.
+//! The settings last as long as `rxsteer run`: it sets them at its start, and restores the former ones at its end. The
+//! values are recorded (`rxsteer_host::change`), so `rxsteer host restore` restores them after a kill, and `rxsteer
+//! status` shows them.
 
 pub(crate) mod express;
 mod followed;

@@ -1,4 +1,4 @@
-//! What `rxsteer status` says of the kernel's own steering: values on record that hold now.
+//! The part of `rxsteer status` about the kernel's own steering: recorded values that are in effect.
 
 use rxsteer_host::change::{Change, Journal};
 use rxsteer_host::{Root, Tree};

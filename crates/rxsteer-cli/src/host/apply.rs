@@ -1,4 +1,4 @@
-//! `rxsteer host apply`: shown, asked, written, measured, confirmed, made to last.
+//! `rxsteer host apply`: shows a plan, asks, writes it, measures, asks for confirmation, and makes it persistent.
 
 use super::args::ApplyArgs;
 use super::question::{Ended, Waiting, ask};

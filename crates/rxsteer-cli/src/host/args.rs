@@ -1,4 +1,4 @@
-//! What `rxsteer host` is given.
+//! The command line of `rxsteer host`.
 
 use crate::change_spec::parse_interval;
 use crate::input_args::parse_sample;

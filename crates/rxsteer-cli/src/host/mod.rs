@@ -1,6 +1,6 @@
-//! `rxsteer host`: the kernel's own steering, shown, set and set back.
+//! `rxsteer host`: shows, sets and restores the kernel's own steering.
 //!
-//! Facts, plans and writes are `rxsteer-host`'s; here they are asked for, shown and confirmed.
+//! `rxsteer-host` collects facts, makes plans and writes; this module handles options, output and confirmation.
 
 pub(crate) mod apply;
 pub(crate) mod args;

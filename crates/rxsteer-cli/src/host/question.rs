@@ -1,4 +1,4 @@
-//! Questions on the terminal, and waiting for their answer, a signal, or an end of time.
+//! Asks questions on the terminal, and waits for an answer, a signal, or a timeout.
 
 use anyhow::Context;
 use nix::errno::Errno;

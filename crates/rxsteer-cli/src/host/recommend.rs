@@ -1,4 +1,4 @@
-//! `rxsteer host recommend`: measured, judged, said.
+//! `rxsteer host recommend`: measures, and prints a recommendation.
 
 use super::args::RecommendArgs;
 use super::{chosen, listed};

@@ -1,4 +1,4 @@
-//! `rxsteer host restore`: back to what was before.
+//! `rxsteer host restore`: restores the former settings.
 
 use super::apply::{reload, short};
 use super::args::RestoreArgs;

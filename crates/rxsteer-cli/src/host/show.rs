@@ -1,4 +1,4 @@
-//! `rxsteer host show`: what is set, as text and as JSON.
+//! `rxsteer host show`: prints the settings, as text and as JSON.
 
 use super::args::ShowArgs;
 use super::listed;

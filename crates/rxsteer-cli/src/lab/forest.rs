@@ -1,6 +1,6 @@
 //! The chart of an experiment: each method's ratio to the baseline with its interval, on a logarithmic axis.
 //!
-//! It is narrow, so that it can be read on a telephone without scaling.
+//! It is narrow, so that it is readable on a phone without scaling.
 
 use super::tables;
 use plotters::prelude::*;

@@ -1,5 +1,5 @@
-//! `rxsteer lab`: experiments on this machine. The experiments are in the crate `rxsteer-lab`; here are its command line and the
-//! text of its reports.
+//! `rxsteer lab`: experiments on this machine. The crate `rxsteer-lab` contains the experiments; this module contains
+//! the command line and the text of the reports.
 
 pub(crate) mod args;
 mod calibrate;

@@ -1,8 +1,8 @@
-//! `--filter`: expressions of tcpdump as classic BPF.
+//! `--filter`: compiles expressions of tcpdump to classic BPF.
 //!
-//! tcpdump compiles them, as a program of its own. libpcap has the only maintained compiler; linking it would make it a
-//! requirement of every build, and no crate has one of its own. tcpdump asks the interface for its link type, and knows
-//! how the kernel keeps VLAN tags.
+//! A separate tcpdump process compiles them. libpcap has the only maintained compiler; to link it would make it a
+//! requirement of every build, and no crate has its own compiler. tcpdump queries the interface for its link type, and
+//! handles the kernel's treatment of VLAN tags.
 
 use anyhow::{Context, bail, ensure};
 use rxsteer_user::printable;

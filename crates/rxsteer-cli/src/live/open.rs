@@ -1,4 +1,4 @@
-//! Which way packets come, and a source for each RX queue.
+//! Chooses how packets are received, and opens a source for each RX queue.
 
 use super::args::{Io, LiveArgs};
 use super::filter;

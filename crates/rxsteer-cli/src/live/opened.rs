@@ -1,4 +1,4 @@
-//! What sources are opened on, and what is there once they are.
+//! The interfaces and sockets that sources need, and the opened sources.
 
 use rxsteer_user::Handler;
 use rxsteer_user::source::Source;

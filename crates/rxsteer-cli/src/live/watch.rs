@@ -1,4 +1,4 @@
-//! What is said each second while interfaces are received from, and the end after a while.
+//! The output of each second while interfaces are received from, and the end after a time limit.
 
 use crate::output;
 use rxsteer_status::figures::grouped;

@@ -1,4 +1,4 @@
-//! What the user sees.
+//! The output for the user.
 
 pub(crate) mod json;
 pub(crate) mod table;

@@ -1,4 +1,4 @@
-//! The report a person reads.
+//! The report for people.
 
 use super::lines::field;
 use crate::finished::Run;

@@ -1,4 +1,4 @@
-//! Looks at veths until it is ended, and then restores.
+//! Examines veths repeatedly until it is stopped, and then restores them.
 
 use super::args::PeersArgs;
 use crate::Outcome;

@@ -1,4 +1,4 @@
-//! When records of live traffic end, and their files: options of `run` and `live`.
+//! When records and files of live traffic are completed: options of `run` and `live`.
 
 use super::{
     OutputArgs, check_unused, parse_rotation, parse_size, parse_timeout, refuse_given, say,

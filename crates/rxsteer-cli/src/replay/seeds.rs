@@ -1,6 +1,6 @@
 //! `rxsteer replay --seeds N`: how much the spread depends on the secret of the flow hash.
 //!
-//! Each secret is a replay of its own. The frames are read once and kept in memory if they fit there; otherwise each
+//! Each secret needs a separate replay. The frames are read once and kept in memory if they fit there; otherwise each
 //! replay reads the input again.
 
 mod show;

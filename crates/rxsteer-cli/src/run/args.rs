@@ -1,4 +1,4 @@
-//! What `rxsteer run` and `status` are given.
+//! The command lines of `rxsteer run` and `status`.
 
 use crate::change_spec::parse_interval;
 use crate::events_out::EventsArg;

@@ -1,4 +1,4 @@
-//! Beginning: what is asked for is looked at as a whole, refused with the reason or attached as a whole.
+//! The start: checks the whole request, and either refuses it with a reason, or attaches everything.
 
 use super::args::{FixedSettings, ModeChoice, RfsNamespaces, RunArgs, RunSettings};
 use super::change::HostCpus;

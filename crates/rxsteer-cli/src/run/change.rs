@@ -1,4 +1,4 @@
-//! Settings of a running instance, and changes of them. A change is read as a whole, and is refused as a whole.
+//! Settings of a running instance, and changes of them. A change is parsed and refused as a whole.
 
 use super::args::LiveSettings;
 use rxsteer_user::core::matching::PacketRule;

@@ -1,5 +1,5 @@
-//! Whether `rxsteer run` accepts the settings of a file, for `rxsteer config check`. It changes nothing and needs no privilege;
-//! whether the host and an interface can be steered at all is for `rxsteer check` to say.
+//! Checks for `rxsteer config check` whether `rxsteer run` accepts the settings of a file. It changes nothing and
+//! requires no privileges. `rxsteer check` checks whether the host and an interface can be steered at all.
 
 use super::args::RunSettings;
 use super::attach::{host_cpus, rx_queues, starves};

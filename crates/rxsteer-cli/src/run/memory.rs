@@ -1,4 +1,4 @@
-//! Kernel memory: what the BPF maps of this process take, and what its memory cgroup has left.
+//! Kernel memory: the size of this process's BPF maps, and what is left in its memory cgroup.
 
 use rxsteer_user::shown;
 use std::fs;

@@ -9,9 +9,9 @@
 //!  instance.rs, interfaces.rs   settings, CPUs, links: state and changes ──► datapath.rs ──► rxsteer-xdp
 //! ```
 //!
-//! Invariants: nothing is attached unless everything can be attached; nothing is left behind, however the program ends;
-//! after loading, the only remaining privilege is that of scheduling; a misbehaving client, interface or CPU does not
-//! stop the others.
+//! Invariants: nothing is attached unless everything can be attached. Nothing remains, however the program ends. After
+//! loading, the only remaining privilege is that of scheduling. A misbehaving client, interface or CPU does not stop
+//! the others.
 
 #[cfg_attr(
     not(feature = "xdp"),

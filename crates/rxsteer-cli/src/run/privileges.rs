@@ -1,11 +1,11 @@
 //! Dropping the privileges that are no longer needed once everything is loaded.
 //!
-//! The file descriptors of programs and maps suffice to attach, change and read. One capability is kept, unless the
-//! threads of the rings stay in the class of ordinary processes: CAP_SYS_NICE. Without it, the threads of rings that
-//! are created later (for another queue size, or a CPU that comes back) could not be put into their class. The kernel
-//! requires it because the threads are kernel threads, whose own limits (RLIMIT_RTPRIO, RLIMIT_NICE) apply, not ours.
-//! An attacker who takes over the instance could use it to change the scheduling of other processes, and for nothing
-//! else; processes that the instance starts do not have it.
+//! The file descriptors of programs and maps suffice to attach, change and read. Unless the threads of the rings stay
+//! in the class of ordinary processes, one capability is kept: CAP_SYS_NICE. Without it, the threads of rings that are
+//! created later (for another queue size, or a CPU that is online again) could not be put into their class. The kernel
+//! requires it because the threads are kernel threads, to which their own limits (RLIMIT_RTPRIO, RLIMIT_NICE) apply,
+//! not ours. An attacker who takes over the instance could use it to change the scheduling of other processes, and for
+//! nothing else. Processes that the instance starts do not have it.
 
 use anyhow::Context;
 use caps::{CapSet, Capability, CapsHashSet};

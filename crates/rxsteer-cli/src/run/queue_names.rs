@@ -1,9 +1,9 @@
 //! Checks that the interfaces and RX queues named in settings exist.
 //!
-//! An interface is given by its name, never by a pattern. An interface that does not exist may be named if a pattern of
-//! `rxsteer run` matches it: the setting then takes effect when the interface appears. If the interface exists, a named
-//! queue has to exist as well. A number alone means that queue of every interface, and at least one existing interface
-//! has to have it.
+//! An interface is given by its name, never by a pattern. A setting may name an interface that does not exist if a
+//! pattern of `rxsteer run` matches it: the setting takes effect when the interface appears. If the interface exists,
+//! the named queue must exist as well. A number alone means that queue of every interface, and at least one existing
+//! interface must have it.
 
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};

@@ -1,7 +1,7 @@
-//! Flow records of a running instance: a thread of its own takes them from the datapath, and writes and sends them.
+//! Flow records of a running instance: a separate thread takes them from the datapath, and writes and sends them.
 //!
-//! The outputs are opened before anything is attached, by a thread without privileges: what that thread can't write, the
-//! instance can't write later, since it has dropped its privileges by then.
+//! A thread without privileges opens the outputs before anything is attached. What that thread cannot write, the
+//! instance cannot write later, since it has dropped its privileges by then.
 
 use super::privileges;
 use crate::record_args::RunRecordArgs;

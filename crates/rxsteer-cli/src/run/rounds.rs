@@ -1,4 +1,4 @@
-//! The longest round of the event thread, kept by time, so that it does not depend on how many ask for it.
+//! The longest round of the event thread, over a period that does not depend on requests for it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

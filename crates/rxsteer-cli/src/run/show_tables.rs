@@ -1,4 +1,4 @@
-//! Tables that the state of every command has: CPUs and flows.
+//! Tables that the status of every command has: CPUs and flows.
 
 use crate::output::lines::fitted;
 use crate::output::table::new;

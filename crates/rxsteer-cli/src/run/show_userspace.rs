@@ -1,4 +1,4 @@
-//! The state of `rxsteer live` and `rxsteer replay`, as text: what has a meaning in user space.
+//! The status of `rxsteer live` and `rxsteer replay` as text, with only what applies to user space.
 
 use super::show_rates;
 use super::show_tables::{cpus, flows};

@@ -1,4 +1,4 @@
-//! What an instance knows of one interface.
+//! What an instance knows about one interface.
 
 use rxsteer_status::{RxShown, State};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is said of many drops, with their cause. `crate::summaries` says when.
+//! The messages about many drops, with their cause. `crate::summaries` decides when they are printed.
 
 use super::losses;
 use crate::summaries::Lately;

@@ -1,4 +1,4 @@
-//! Changes of the host: interfaces that come, go or change, and CPUs that do.
+//! Detects changes of the host: interfaces that appear, disappear or change, and CPUs that go offline or come online.
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rxsteer_host::cpus;

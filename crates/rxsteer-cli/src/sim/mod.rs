@@ -1,6 +1,6 @@
 //! `rxsteer sim`: what a policy would do on a simulated machine.
 //!
-//! [`choose`] finds the scenario. What is shown of the results is in the crate `rxsteer-report`.
+//! [`choose`] selects the scenario. The crate `rxsteer-report` formats the results.
 
 pub(crate) mod args;
 mod choose;

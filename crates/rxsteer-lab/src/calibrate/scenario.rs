@@ -50,6 +50,7 @@ impl CostSet {
     ///   handed = receive + steer + hand_off, less the wake-ups that it does not have
     ///   remote =                   forward
     /// ```
+    ///
     /// A poll takes 64 packets, since the source makes this many at once. While all packets are handed over, a poll
     /// wakes the other CPU at most once for 64 packets; with two CPUs, once for 32. `hand_off` includes the latter. The
     /// simulator's `wake_up` cannot, since its own polls take fewer packets at lower rates.

@@ -5,6 +5,7 @@
 //!                                                      │
 //!   interleaved rounds: every row, and two references ─┴─► predicted beside measured beside a null model
 //! ```
+//!
 //! A *null model* needs no simulator and does not distinguish methods: whatever the method, a packet costs as much as
 //! it costs one CPU without steering, and a request as much as without steering. A prediction that is not better than
 //! that is no evidence for the simulator.
