@@ -32,7 +32,7 @@ pub(crate) struct OutArgs {
 
 fn parse_out(text: &str) -> Result<SinkSpec, String> {
     text.parse().map_err(|error: SinkSpecError| match &error {
-        // A file's name without its kind.
+        // A file name without the output's kind.
         SinkSpecError::Kind(word) if word.ends_with(".pcap") || word.ends_with(".pcap.zst") => {
             format!("{error}; write pcap:{word}")
         }
@@ -42,13 +42,13 @@ fn parse_out(text: &str) -> Result<SinkSpec, String> {
 }
 
 impl OutArgs {
-    /// The files and pipes that are written, one for each worker of `config`.
+    /// The files and pipes to write, one for each worker of `config`.
     pub(crate) fn files(&self, config: &PipelineConfig) -> Vec<PathBuf> {
         let workers = config.workers();
         self.out.iter().flat_map(|spec| spec.files(workers.iter())).collect()
     }
 
-    /// Opens an output for each worker of `config`, if outputs are asked for. None may be one of `inputs`.
+    /// Opens an output for each worker of `config`, if outputs are requested. None may be one of `inputs`.
     pub(crate) fn open(
         &self,
         inputs: impl Iterator<Item = impl AsRef<Path>> + Clone,
@@ -114,7 +114,7 @@ pub(crate) fn text(outputs: &[SinkReport]) -> String {
     text
 }
 
-/// What went wrong with outputs, a line each.
+/// The problems with outputs, one line each.
 pub(crate) fn problems<'a>(
     outputs: impl Iterator<Item = &'a SinkReport>,
     can_wait: bool,

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long to wait at a time: there is no end.
+/// The length of one wait; the server never ends by itself.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Serve metrics for Prometheus and a page, of the instances that run

@@ -51,7 +51,7 @@ impl Handler for Work {
 impl Work {
     fn spin(&self, list: &PacketList<'_>) {
         let until = Instant::now() + self.per_packet * list.len() as u32;
-        // ORDER: Relaxed; a request without data.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }

@@ -10,7 +10,7 @@ use rxsteer_user::source::packet::FilterInstruction;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-/// What the kernel takes at most (`BPF_MAXINSNS`).
+/// The most instructions that the kernel accepts (`BPF_MAXINSNS`).
 const MOST: usize = 4096;
 
 /// The instructions for packets of `interface` that match `expression`.
@@ -32,7 +32,7 @@ pub(crate) fn compile(expression: &str, interface: &str) -> anyhow::Result<Vec<F
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Reads what `tcpdump -ddd` prints: how many instructions, and a line for each.
+/// Parses the output of `tcpdump -ddd`: the number of instructions, and a line for each.
 fn parse(text: &str) -> anyhow::Result<Vec<FilterInstruction>> {
     let mut lines = text.lines();
     let count: Option<usize> = lines.next().and_then(|line| line.trim().parse().ok());

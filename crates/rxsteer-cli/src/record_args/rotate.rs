@@ -42,7 +42,7 @@ impl RotateArgs {
         self.flow_active_timeout.unwrap_or(ACTIVE_TIMEOUT)
     }
 
-    /// The rotation of files; `is_data_set`: of a folder of them.
+    /// The rotation of files; `is_data_set`: of a folder of files.
     fn rotation(&self, is_data_set: bool) -> Rotation {
         let by_default = is_data_set && self.flows_rotate_size.is_none();
         let every = self.flows_rotate.or(by_default.then_some(ROTATE));
@@ -58,7 +58,7 @@ impl RotateArgs {
         ])
     }
 
-    /// The files for records of the live traffic of `names`, and when one follows another.
+    /// The files for records of the live traffic of `names`, and when the next one begins.
     pub(super) fn target(
         &self,
         output: &OutputArgs,

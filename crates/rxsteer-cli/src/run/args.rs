@@ -175,7 +175,7 @@ pub(crate) struct FixedSettings {
 }
 
 impl RunArgs {
-    /// The settings of the options, with what the file says where they say nothing.
+    /// The settings of the options, and those of the file that no option sets.
     pub(crate) fn settings(&self) -> anyhow::Result<RunSettings> {
         let mut settings: RunSettings =
             settings_file::settings(&self.options, self.config.as_deref())?;
@@ -190,7 +190,7 @@ impl RunArgs {
 
 #[cfg(feature = "xdp")]
 impl RunArgs {
-    /// Refuses flow records where there can be none.
+    /// Refuses flow records where they are not possible.
     pub(crate) fn check_records(&self, settings: &RunSettings) -> anyhow::Result<()> {
         settings.fixed.check_records()?;
         anyhow::ensure!(
@@ -203,7 +203,7 @@ impl RunArgs {
 }
 
 impl FixedSettings {
-    /// Refuses flow records where no flow is counted.
+    /// Refuses flow records if flows are not counted.
     #[cfg(feature = "xdp")]
     pub(crate) fn check_records(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
@@ -287,7 +287,7 @@ pub(crate) enum RfsNamespaces {
 }
 
 impl RfsNamespaces {
-    /// The word for it.
+    /// Its name.
     #[cfg(feature = "xdp")]
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -22,15 +22,15 @@ pub(crate) fn raise_memory_limit() {
     }
 }
 
-/// Drops every capability for good, and the means to get any. CAP_SYS_NICE is kept if `keep_scheduling` is set and the
-/// process has it. Capabilities belong to threads, so this has to be done while there is only one thread.
+/// Permanently drops every capability, and the means to regain any. CAP_SYS_NICE is kept if `keep_scheduling` is set
+/// and the process has it. Capabilities belong to threads, so this must happen while there is only one thread.
 pub(crate) fn drop_all(keep_scheduling: bool) -> anyhow::Result<()> {
     let may_schedule = caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_NICE);
     let kept: CapsHashSet = match keep_scheduling && may_schedule.unwrap_or(false) {
         true => [Capability::CAP_SYS_NICE].into(),
         false => CapsHashSet::new(),
     };
-    // Dropping them from the bounding set needs CAP_SETPCAP. Without it, the capabilities below cannot be regained
+    // Dropping them from the bounding set requires CAP_SETPCAP. Without it, the capabilities below cannot be regained
     // either.
     for capability in caps::runtime::thread_all_supported() {
         if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
@@ -53,8 +53,8 @@ pub(crate) fn drop_all(keep_scheduling: bool) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a thread has left after the drop, by the kernel's names of the sets. The thread is a new one, so the other
-    /// tests keep their capabilities.
+    /// The capabilities of a thread after the drop, by the kernel's names of the sets. The thread is a new one, so that
+    /// other tests keep their capabilities.
     fn left(keep_scheduling: bool) -> impl Fn(&str) -> String {
         let status = std::thread::spawn(move || {
             raise_memory_limit();

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// RTNLGRP_LINK (include/uapi/linux/rtnetlink.h).
 const LINK_GROUP: u32 = 1;
 
-/// Reports that an interface has changed. The state is then read: messages can be lost when many arrive at once, but
-/// the state cannot.
+/// Reports that an interface has changed. The caller then reads the state: messages can be lost when many arrive at
+/// once, but the state cannot.
 pub(crate) struct LinkNews(Socket);
 
 impl LinkNews {
