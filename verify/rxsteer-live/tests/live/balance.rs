@@ -60,7 +60,7 @@ fn buckets_move_and_flows_stay_in_order() {
             shown = balance(&socket);
         }
         assert_eq!(shown["problem"], Value::Null, "{shown}");
-        // How many, and where to, is a matter of what else the CPUs do.
+        // How many buckets move, and where to, depends on the other work of the CPUs.
         let moved = shown["moved"].as_u64().unwrap();
         assert_eq!(
             (held(&shown, 0) + held(&shown, 1), shown["buckets"].as_u64()),

@@ -1,4 +1,4 @@
-//! `rxsteer live --io xdp`: order and conservation under all policies, and what it says where it can't receive.
+//! `rxsteer live --io xdp`: order and conservation under all policies, and its messages where it cannot receive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
