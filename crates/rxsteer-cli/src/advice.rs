@@ -87,7 +87,7 @@ pub(crate) fn changes_nothing(what: &str, why: &str) -> String {
 }
 
 /// The notes before packets are received: settings without effect, and that no application is followed. `can_change`:
-/// the policy may change later. `apps` tells the user how to simulate applications, if there are none.
+/// the policy may change later. `apps` describes how to simulate applications, if there are none.
 pub(crate) fn before(
     steer: &SteerSettings,
     config: &PipelineConfig,

@@ -55,7 +55,7 @@ pub(crate) struct Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // If nobody receives it any more, the program is ending.
+        // If there is no receiver any more, the program is ending.
         let _ = self.news.send(News::Failed(self.name));
     }
 }

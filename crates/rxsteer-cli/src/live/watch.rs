@@ -78,7 +78,7 @@ fn watch(
         if elapsed >= next {
             let now = Figures::of(receivers, elapsed);
             match lines {
-                // If nobody reads the lines any more, the run continues.
+                // If the reader of the lines is gone, the run continues.
                 Lines::Json => drop(output::print(&format!("{}\n", now.json(&before)))),
                 Lines::Terminal => output::note(&now.line(&before)),
                 Lines::None => {}

@@ -72,7 +72,7 @@ impl Inbox {
         let mut bytes = [0; 64];
         while matches!(self.wake.read(&mut bytes), Ok(count) if count > 0) {}
         while let Ok(Message { request, reply, asked }) = self.messages.try_recv() {
-            // The process may have been stopped meanwhile; by now the client has been told that nothing changes.
+            // The process may have been stopped meanwhile; by now the client has the answer that nothing changes.
             let is_late =
                 matches!(request, EventRequest::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
             let replies = if is_late {
