@@ -32,7 +32,7 @@ struct Client {
     active: Instant,
     /// No more input is read from the client.
     ended: bool,
-    /// The client is to be disconnected now.
+    /// Whether to disconnect the client now.
     dead: bool,
 }
 

@@ -112,7 +112,7 @@ pub struct IpfixShown {
 /// Where a flow is, and why.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FlowWhere {
-    /// The flow, as it was asked for.
+    /// The requested flow.
     pub flow: String,
     /// The policy.
     pub policy: String,

@@ -280,7 +280,7 @@ impl Path {
         device.queues = queues as u16;
         device.first_table = first_table;
         // GRO may still hold frames that passed without our program just before; see steer_shared.h. If all frames
-        // pass, they stay behind those frames anyway.
+        // pass, they stay after those frames in any case.
         device.flags = if flushes { FLUSHING } else { 0 };
         if may_be_partial {
             device.flags |= MAY_BE_PARTIAL;

@@ -360,8 +360,8 @@ impl Control {
         before.into_iter().map(after).collect()
     }
 
-    /// The rings of `before`, which is from a grace period ago, to which nothing was sent since and which are drained,
-    /// as far as user space can detect that.
+    /// The rings of `before`, which must be a grace period old, to which nothing was sent since and which user space
+    /// can find drained.
     fn drained(&mut self, before: &[Sent]) -> Vec<Sent> {
         let mut drained = Vec::new();
         for sent in before {

@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     /// Frames sent in one turn.
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     pub(crate) frames: u64,
-    /// Turns count only while a cache line takes at most so many nanoseconds from CPU to CPU.
+    /// Turns count only while a cache line takes at most this many nanoseconds from CPU to CPU.
     #[arg(long, value_name = "NS", default_value_t = 70.0)]
     pub(crate) gate_ns: f64,
     /// Turns count only while other processes take at most this share of one CPU.

@@ -67,7 +67,7 @@ fn buckets_move_and_flows_stay_in_order() {
             (1024, Some(1024))
         );
         if moved == 0 {
-            // Then nothing is to be moved.
+            // In this case there is nothing to move.
             skipped(&format!("{test}/moves"), "other work keeps both CPUs equally busy");
         } else {
             let latest = &shown["latest"][0];

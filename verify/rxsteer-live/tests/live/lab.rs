@@ -77,7 +77,7 @@ fn reports_are_written_and_compared() {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
-    // Before anything is measured: the report has to be written.
+    // Reported before anything is measured: the report must be writable.
     std::fs::create_dir(folder.path().join("flowstats.md")).unwrap();
     let output = lab(&["run", "rr", "flowstats", "--quick", "--report", dir]);
     let said = String::from_utf8_lossy(&output.stderr);

@@ -17,7 +17,7 @@ use super::xdp::{dropped, quiet};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Where IPv4's protocol and UDP's source port are behind an Ethernet header.
+/// The offsets of IPv4's protocol and UDP's source port after an Ethernet header.
 const PROTOCOL: usize = 14 + 9;
 const SOURCE_PORT: usize = 14 + 20;
 const UDP: u8 = 17;

@@ -56,7 +56,7 @@ fn of_cpu(namespace: &Namespace, interface: &str, cpu: usize) -> (u64, u64) {
     (of["processed"].as_u64().unwrap(), of["received_rps"].as_u64().unwrap())
 }
 
-/// Sends all packets to a CPU, and waits until it took so many; returns how often another CPU woke it.
+/// Sends all packets to a CPU, and waits until it took this many; returns how often another CPU woke it.
 fn moved_to(namespace: &Namespace, interface: &str, cpu: usize) -> u64 {
     let before = of_cpu(namespace, interface, cpu);
     let list = format!("{cpu}-{cpu}");
