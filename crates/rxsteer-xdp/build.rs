@@ -23,7 +23,7 @@ fn skeleton(source: &str, name: &str, arguments: &[&str]) {
     // On some distributions <asm/types.h> is in a folder of the machine's architecture.
     let machine = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let include = format!("-I/usr/include/{machine}-linux-gnu");
-    // BTF has the names of sources, and the same commit is to give the same bytes wherever it is built.
+    // BTF has the names of sources, and builds of the same commit must give the same bytes in any folder.
     let here = format!("-ffile-prefix-map={}=rxsteer-xdp", folder("CARGO_MANIFEST_DIR").display());
     let always =
         ["-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", &include, &here];

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     frames: Option<u64>,
 }
 
-/// The loads to measure, and the lab's options for them.
+/// The loads to measure, with the options of the lab.
 const LOADS: [(&str, &[&str]); 3] = [
     ("1000 flows, one frame of each in turn", &["--flows", "1000"]),
     ("10,000 flows, trains of 8 frames", &["--flows", "10000", "--train", "8"]),

@@ -26,7 +26,7 @@ pub(crate) fn cargo() -> Command {
     command(&cargo)
 }
 
-/// The build folder `target/NAME`, or that name in the folder that the user chose: a build with other flags must not
+/// The build folder `target/NAME`, or that name in the folder chosen by the user: a build with other flags must not
 /// replace the usual build in its folder.
 pub(crate) fn target_dir(name: &str) -> PathBuf {
     let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
@@ -35,8 +35,9 @@ pub(crate) fn target_dir(name: &str) -> PathBuf {
     std::path::absolute(&base).unwrap_or(base).join(name)
 }
 
-/// The packages of a cargo command: `package`, or the whole workspace and the features that `./test` has built it with.
-/// Cargo takes the features of dependencies from all chosen packages together, so another choice builds another Parquet.
+/// The packages of a cargo command: `package`, or the whole workspace and the features with which `./test` has built
+/// it. Cargo unites the features of dependencies over all chosen packages, so another choice would build another
+/// Parquet.
 pub(crate) fn packages(package: &str) -> Vec<String> {
     match std::env::var("RXSTEER_WORKSPACE") {
         Ok(all) if !all.is_empty() => all.split_whitespace().map(str::to_owned).collect(),
@@ -82,7 +83,7 @@ pub(crate) fn lacking(programs: &[(&str, &str)]) -> Option<String> {
     })
 }
 
-/// Whether this process is root's.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> Result<bool> {
     Ok(output(command("id").arg("-u"))?.unwrap_or_default() == "0")
 }

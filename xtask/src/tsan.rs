@@ -9,8 +9,8 @@ use clap::Args;
 
 use crate::{Outcome, rustup, shell};
 
-/// Optimization levels below those of the profile of tests. Under the sanitizer the optimizer takes longer than the tests gain
-/// by it.
+/// Optimization levels below those of the test profile. Under the sanitizer, optimizing takes longer than it saves in
+/// the tests.
 const OPTIMIZATION: [(&str, u8); 6] = [
     ("rxsteer-core", 0),
     ("rxsteer-flows", 1),

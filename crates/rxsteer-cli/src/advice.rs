@@ -1,5 +1,5 @@
-//! What a user should know beside the figures: settings without effect, figures that mislead, tables
-//! that are too small.
+//! Advice to the user in addition to the figures: settings without effect, misleading figures, tables that are too
+//! small.
 
 use crate::finished::Run;
 use crate::steer_args::SteerSettings;
@@ -15,7 +15,7 @@ pub(crate) fn with_rules(policy: &Policy, rules: &[PacketRule]) -> Vec<Policy> {
     std::iter::once(policy.clone()).chain(own.map(|own| own.beside(policy))).collect()
 }
 
-/// Every policy that holds in a run, that of a rule too, at the start or after a change.
+/// Every policy that is active in a run, including those of rules, at the start or after a change.
 pub(crate) fn policies(config: &PipelineConfig) -> Vec<Policy> {
     let changes = || config.changes.iter().map(|(_, change)| change);
     let changed = changes().filter_map(|change| change.policy.as_ref());
@@ -27,7 +27,7 @@ pub(crate) fn policies(config: &PipelineConfig) -> Vec<Policy> {
 /// Why a setting that only rfs uses changes nothing.
 const ONLY_RFS: &str = "only rfs looks where applications run";
 
-/// Settings that change nothing, each with the reason.
+/// Settings without effect, each with the reason.
 pub(crate) fn without_effect(
     steer: &SteerSettings,
     policies: &[Policy],
@@ -56,13 +56,13 @@ pub(crate) fn without_effect(
     notes
 }
 
-/// The same of the settings that every datapath has, which `rxsteer set` can change.
+/// The same for the settings of every datapath, which `rxsteer set` can change.
 pub(crate) fn steering_without_effect<const BUCKETS: u32>(
     given: &Steering<BUCKETS>,
     policies: &[Policy],
 ) -> Vec<String> {
     let any = |used: fn(&Policy) -> bool| policies.iter().any(used);
-    // The words for the default ask for nothing.
+    // The word for the default requests nothing.
     let is_else = given.fallback.is_some_and(|fallback| fallback != Fallback::default());
     let has_rest = any(|policy| policy.remembers_flows() && policy.balance().is_none());
     unused(&[
@@ -81,13 +81,13 @@ pub(crate) fn unused(settings: &[(bool, &str, &str)]) -> Vec<String> {
     unused.map(|(_, what, why)| changes_nothing(what, why)).collect()
 }
 
-/// That an option or a rule is without effect.
+/// The message that an option or a rule has no effect.
 pub(crate) fn changes_nothing(what: &str, why: &str) -> String {
     format!("{what} changes nothing here: {why}")
 }
 
-/// What to say before packets are received: settings without effect, and that no application is followed. `can_change`: the policy
-/// may be another one later. `apps` says how to have applications, where there are none.
+/// The notes before packets are received: settings without effect, and that no application is followed. `can_change`:
+/// the policy may change later. `apps` describes how to simulate applications, if there are none.
 pub(crate) fn before(
     steer: &SteerSettings,
     config: &PipelineConfig,
@@ -104,7 +104,7 @@ pub(crate) fn before(
     notes
 }
 
-/// That threads are not pinned, where they were to be.
+/// The message that threads are not pinned although they should be.
 pub(crate) fn unpinned(config: &PipelineConfig) -> Option<String> {
     (config.pin && !config.pins()).then(|| {
         let host = sys::allowed_cpus().map_or("unknown".to_owned(), |cpus| cpus.to_string());
@@ -116,7 +116,7 @@ pub(crate) fn unpinned(config: &PipelineConfig) -> Option<String> {
     })
 }
 
-/// How a policy that follows applications decides where there are none.
+/// How a policy that follows applications decides if there are none.
 fn without_apps(policies: &[Policy], fallback: Fallback) -> Option<String> {
     let policy = policies.iter().find(|policy| policy.is_rfs())?;
     let below = match (policy.slots(), policy.balance(), fallback) {
@@ -129,7 +129,7 @@ fn without_apps(policies: &[Policy], fallback: Fallback) -> Option<String> {
     Some(format!("no desired CPU is recorded, so {policy} decides as {below} does"))
 }
 
-/// What to say after a replay.
+/// The notes after a replay.
 pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<String> {
     let mut notes = Vec::new();
     let counts = &run.report.steering;
@@ -168,7 +168,7 @@ pub(crate) fn after(run: &Run, config: &PipelineConfig, speed: Speed) -> Vec<Str
     notes
 }
 
-/// Slots per RX queue that few of so many flows share, within what there can be.
+/// A number of slots per RX queue at which few of this many flows share a slot, within the limits.
 fn ample_flow_cnt(flows: u64, rx_queues: u16) -> u64 {
     let queues = u64::from(rx_queues.max(1));
     let most =
@@ -176,7 +176,7 @@ fn ample_flow_cnt(flows: u64, rx_queues: u16) -> u64 {
     (flows * 16 / queues).max(1).next_power_of_two().min(most)
 }
 
-/// Slots of all RX queues' flow tables.
+/// The slots of all RX queues' flow tables.
 fn flow_slots(config: &PipelineConfig) -> u64 {
     let receiving = vec![config.cpus.lowest(); usize::from(config.rx_queues)];
     let mut steer = SteerConfig::new(Policy::Rps, config.cpus.clone(), receiving);

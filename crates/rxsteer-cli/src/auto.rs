@@ -1,4 +1,4 @@
-//! `rxsteer auto`: measure, choose, set, measure again, and set back what is worse.
+//! `rxsteer auto`: measures, chooses a method, activates it, measures again, and undoes a change for the worse.
 //!
 //! ```text
 //!  measured ─► nothing to relieve, one flow, the NIC's own RSS ──► said, and left alone
@@ -71,7 +71,7 @@ pub(crate) struct AutoArgs {
     pub(crate) duration: Option<Duration>,
 }
 
-/// Said where an interface is left alone.
+/// Printed if an interface is left alone.
 const UNCHANGED: &str = "rxsteer: nothing was changed; to continue anyway, add --anyway";
 
 /// The command.
@@ -97,7 +97,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     if !may_change {
         note("rxsteer: this user is not root, so rxsteer only measures, and changes nothing");
     }
-    // What no measurement changes is said without one.
+    // Advice that no measurement can change is printed without one.
     let alone = left_alone(&InterfaceKnobs::look(&root, &link.name)?);
     if let Some(why) = alone.filter(|_| !args.anyway) {
         print(&format!("{why}\n"))?;
@@ -128,7 +128,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Success);
     }
     let options = options_for(args, &recommended);
-    // It is measured, so what is said of veths in general does not count.
+    // The interface is measured, so general findings about veths do not apply.
     let native = match attaches(link, &Host::look()) {
         Ok(()) => native(args, &recommended, &options, &waiting, until)?,
         Err(why) => Native::Not(why),
@@ -147,7 +147,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     hold(&root, &[(knobs, wanted)], Some(args.verify), until, &waiting, &mut events)
 }
 
-/// Refuses, before anything is measured, what could not be carried out after it.
+/// Refuses, before any measurement, what could not be carried out afterwards.
 fn refuse(args: &AutoArgs, topology: &Topology) -> anyhow::Result<()> {
     if let Some(cpus) = &args.cpus {
         refuse_offline(cpus, topology).map_err(|why| anyhow::anyhow!("--cpus {cpus}: {why}"))?;
@@ -164,7 +164,7 @@ fn refuse(args: &AutoArgs, topology: &Topology) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `rxsteer run` is given.
+/// The options for `rxsteer run`.
 struct RunOptions {
     policy: Policy,
     cpus: Option<CpuSet>,
@@ -174,7 +174,7 @@ struct RunOptions {
 fn options_for(args: &AutoArgs, recommended: &Recommended) -> RunOptions {
     let (policy, cpus, inner) = match &recommended.found.action {
         Action::Run { policy, cpus, inner } => (Some(policy.clone()), Some(cpus.clone()), *inner),
-        // The kernel's RFS needs sizes; rxsteer run has its own.
+        // The kernel's RFS needs sizes; rxsteer run has its own ones.
         Action::KernelSteering(sets) => {
             let policy =
                 if sets.rfs.is_some() { default_policy(&Host::look()) } else { Policy::Rps };
@@ -190,7 +190,7 @@ fn options_for(args: &AutoArgs, recommended: &Recommended) -> RunOptions {
 }
 
 impl RunOptions {
-    /// As the options of `rxsteer run`.
+    /// As command-line options of `rxsteer run`.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![format!("--policy={}", self.policy)];
         let list = |cpus: &CpuSet| format!("--cpus={}", cpus.as_option());
@@ -202,7 +202,7 @@ impl RunOptions {
     }
 }
 
-/// What the kernel is to be set to: the recommended sets, or the policy's words.
+/// The settings for the kernel: the recommended sets, or the policy in the kernel's terms.
 fn kernel(
     args: &AutoArgs,
     recommended: &Recommended,
@@ -230,12 +230,12 @@ fn kernel(
     Ok(found.wanted)
 }
 
-/// What came of native XDP.
+/// The result of trying native XDP.
 enum Native {
     /// It steered until this end.
     #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "there is no native XDP"))]
     Ended(Outcome),
-    /// It does not, and why.
+    /// It is not used; holds the reason.
     Not(String),
 }
 
@@ -271,14 +271,14 @@ mod with_xdp {
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// Measurements before and after, each. They are not in turns: a driver makes new rings when a program is attached, and
-    /// many reset the link, so that a turn would measure that.
+    /// The number of measurements before, and after. Old and new settings do not alternate: a driver makes new rings
+    /// when a program is attached, and many reset the link, so the measurement would mostly show that.
     const SLICES: u32 = TURNS as u32;
-    /// How long rxsteer run may take to begin.
+    /// How long rxsteer run may take to start.
     const LONGEST_START: Duration = Duration::from_secs(60);
     const STEP: Duration = Duration::from_millis(100);
 
-    /// Tries native XDP, and steers by it as long as it is not worse.
+    /// Tries native XDP, and steers with it as long as it is not worse.
     pub(super) fn native(
         args: &AutoArgs,
         recommended: &Recommended,
@@ -305,7 +305,7 @@ mod with_xdp {
         run.args(["run", name, "--mode", "native", "--end-with-parent", "--socket"])
             .arg(&socket)
             .args(options.arguments());
-        // Its report is of interest only where it stays.
+        // Its report matters only if it stays.
         run.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = run.spawn().context("can't start rxsteer run")?;
         let mut child = Running(child);
@@ -328,7 +328,7 @@ mod with_xdp {
             return Ok(Native::Not(format!("rxsteer run ended with {status}")));
         }
         let verdict = judge(&turns);
-        // Only what is better is kept here: the kernel's own steering comes next.
+        // Native XDP stays only if it is better: otherwise the kernel's own steering is tried.
         print(&table(&turns, &verdict).replace("; it is kept", ""))?;
         match verdict {
             Verdict::Better { .. } => {}
@@ -355,16 +355,16 @@ mod with_xdp {
         }
     }
 
-    /// `rxsteer run`, which ends with this.
+    /// A running `rxsteer run`, which ends when this is dropped.
     struct Running(Child);
 
     impl Running {
-        /// Ends it; what it printed.
+        /// Ends it; returns its output.
         fn report(&mut self) -> String {
             self.end();
             let mut text = String::new();
             if let Some(mut printed) = self.0.stdout.take() {
-                // What can't be read is no reason to stop.
+                // If the output cannot be read, this continues.
                 let _ = printed.read_to_string(&mut text);
             }
             text
@@ -372,7 +372,7 @@ mod with_xdp {
 
         fn end(&mut self) {
             if matches!(self.0.try_wait(), Ok(None)) {
-                // It has not been waited for, so the id is its own still.
+                // The process has not been waited for, so the id is still its own.
                 let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
                 let _ = self.0.wait();
             }
@@ -385,7 +385,7 @@ mod with_xdp {
         }
     }
 
-    /// Measures some times; false where it was ended.
+    /// Measures several times; false if this was interrupted.
     fn slices(
         turn: Turn,
         name: &str,

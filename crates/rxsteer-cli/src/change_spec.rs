@@ -1,4 +1,4 @@
-//! What can change in a running receive path, and `--change-at T:SPEC`: a change planned beforehand.
+//! The settings that can change in a running receive path, and `--change-at T:SPEC`, a change planned in advance.
 
 use clap::Args;
 use rxsteer_settings::{Rules, Steering, Tables, Text, backlog};
@@ -38,7 +38,7 @@ impl From<ChangeSettings> for SteerChange {
     }
 }
 
-/// When, and what.
+/// When to change, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedChange(pub(crate) When, pub(crate) SteerChange);
 
@@ -55,15 +55,15 @@ impl FromStr for PlannedChange {
     }
 }
 
-/// The settings of a specification. They are separated by commas or semicolons; a comma belongs to a
-/// value like 0-3,8 where no setting's name follows it, and to a policy like sparse:loops=2,after=8.
+/// The settings of a specification, separated by commas or semicolons. A comma belongs to a value such as 0-3,8 if no
+/// setting's name follows it, and to a policy such as sparse:loops=2,after=8.
 fn settings(spec: &str) -> Vec<&str> {
     let mut settings = Vec::new();
     let mut start = 0;
     for (at, separator) in spec.match_indices([',', ';']) {
         let rest = spec[at + 1..].trim_start();
         let word = rest.split('=').next().unwrap_or_default().trim();
-        // A misspelt name is no part of a list of CPUs either.
+        // A misspelt name does not belong to a list of CPUs either.
         let is_of_policy =
             spec[start..].trim_start().starts_with("policy") && Policy::has_setting(word);
         let is_name = rest.contains('=')

@@ -1,4 +1,4 @@
-//! The command line: every command. Its options are beside it, in its file or in `args.rs` of its folder.
+//! The command line: all commands. The options of a command are in its own file, or in `args.rs` of its folder.
 
 use crate::auto::AutoArgs;
 use crate::check::args::CheckArgs;

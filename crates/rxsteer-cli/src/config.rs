@@ -1,4 +1,4 @@
-//! `rxsteer config check`: whether a file of `rxsteer run --config` is right.
+//! `rxsteer config check`: checks a file for `rxsteer run --config`.
 
 use crate::Outcome;
 use crate::output;
@@ -51,7 +51,7 @@ struct CheckFileArgs {
     json: bool,
 }
 
-/// What is wrong with a file, each with its place, and what is worth knowing.
+/// The mistakes in a file, each with its place, and notes.
 #[derive(Debug, Default)]
 struct Checked {
     mistakes: Vec<String>,
@@ -93,7 +93,7 @@ fn checked(path: &Path, text: &str, here: bool) -> Checked {
     wrong.extend(mistakes::<RunSettings>(&said).iter().map(settings_file::mistake));
     let is_right = |text: &&Text| wrong.iter().all(|(place, _)| *place != text.place);
     let right: Vec<Text> = said.iter().filter(is_right).cloned().collect();
-    // The others are looked at without it.
+    // The other settings are checked without it.
     let unread: Vec<&str> =
         said.iter().filter(|text| !is_right(text)).map(|text| text.name.as_str()).collect();
     let (unplaced, notes) = match read::<RunSettings>(right.clone()) {
@@ -109,8 +109,8 @@ fn checked(path: &Path, text: &str, here: bool) -> Checked {
     Checked { mistakes: placed.chain(unplaced).collect(), notes }
 }
 
-/// Looks at settings that can be read as such, `right` in the file; names in `unread` have other values there. Returns mistakes
-/// that have no place, and notes.
+/// Checks settings that could be parsed, which are `right` in the file; those in `unread` have other values there.
+/// Returns mistakes without a place, and notes.
 #[cfg(feature = "xdp")]
 fn look(
     settings: &RunSettings,
@@ -147,7 +147,7 @@ fn look(
         Ok(notes) => return (unplaced, notes),
         Err(why) => for_others(why, live(settings, false).is_ok()),
     };
-    // Which of them it is: each is looked at alone.
+    // To find which setting is wrong, each is checked alone.
     let names = names::<LiveSettings>();
     let alone = |text: &&Text| {
         let one = read::<RunSettings>([Text::clone(text)]).ok()?;

@@ -1,4 +1,4 @@
-//! `rxsteer demo`: what steering does, on built-in traffic, in three small tables.
+//! `rxsteer demo`: shows what steering does, with built-in traffic, in three small tables.
 
 use crate::Outcome;
 use crate::output::lines::{lines, paragraphs};
@@ -25,18 +25,18 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
-/// RX queues of the pretended NIC: fewer than CPUs, the case steering is for.
+/// RX queues of the simulated NIC: fewer than CPUs, which is the case for steering.
 const RX_QUEUES: u16 = 2;
 const CPUS: u16 = 4;
 
-/// Traffic, and policies to compare on it.
+/// Traffic, and policies to compare with it.
 struct Scene {
     name: &'static str,
     title: &'static str,
     traffic: &'static str,
-    /// Applications on all CPUs consume it.
+    /// Whether applications on all CPUs consume it.
     apps: bool,
-    /// Policies, and what each of them stands for.
+    /// Policies, and the description of each.
     runs: &'static [(&'static str, &'static str)],
 }
 
@@ -102,7 +102,7 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
     config.hasher = Hasher::Symmetric(SymmetricHash::new([1; 16]));
     config.on_full = OnFull::Wait;
     config.check_order = true;
-    // The tables show the spread, which is the same on any host, not the speed of this one.
+    // The tables show the spread, which is the same on any host, not the speed of this host.
     config.pin = false;
     let spec: SyntheticSpec = scene.traffic.parse()?;
     let mut sources: Vec<Box<dyn Source>> =
@@ -120,7 +120,7 @@ fn run(scene: &Scene, policy: &str) -> anyhow::Result<Report<Work>> {
     Ok(rxsteer_user::run(&config, &mut sources, speed, &stop, work, |_, _| {})?)
 }
 
-/// How much of the traffic fits before the busiest CPU is full, of what fits on one CPU.
+/// How much of the traffic fits before the busiest CPU is full, as a multiple of what fits on one CPU.
 fn fits(report: &Report<Work>) -> f64 {
     let busiest = report.per_cpu.iter().map(|cpu| cpu.packets).max().unwrap_or(0);
     report.delivered as f64 / busiest.max(1) as f64

@@ -1,4 +1,4 @@
-//! Where events go: as messages to people, as JSON lines to programs.
+//! Where events go: as messages to people, or as JSON lines to programs.
 //!
 //! ```text
 //!  --events FILE   JSON lines to FILE ─┐
@@ -7,8 +7,8 @@
 //!  otherwise       messages to stderr
 //! ```
 //!
-//! The thread that makes events never waits for a reader: lines that a slow reader leaves no room for are counted and left
-//! out.
+//! The thread that makes events never waits for a reader. Lines for which a slow reader leaves no room are counted and
+//! omitted.
 
 use crate::input::refuse_input;
 use crate::output;
@@ -27,9 +27,9 @@ use std::sync::mpsc::{
 };
 use std::time::{Duration, Instant};
 
-/// Lines that may wait for a slow reader.
+/// The most lines that may wait for a slow reader.
 const ROOM: usize = 1024;
-/// How long the end of the program waits for the last lines to be written.
+/// How long the program waits at its end for the last lines to be written.
 const END: Duration = Duration::from_secs(1);
 
 /// Where events go.
@@ -48,7 +48,7 @@ pub(crate) struct EventsArg {
 }
 
 impl EventsArg {
-    /// Refuses standard output for events where JSON takes it.
+    /// Refuses standard output for events if JSON already uses it.
     pub(crate) fn refuse_beside_json(&self, json: bool) -> anyhow::Result<()> {
         anyhow::ensure!(
             !(json && self.is_stdout()),
@@ -57,7 +57,7 @@ impl EventsArg {
         Ok(())
     }
 
-    /// Refuses a file that is read, or that another output writes: events are appended to it, which would damage it.
+    /// Refuses a file that is read, or that another output writes: appended events would damage it.
     pub(crate) fn refuse_beside(
         &self,
         read: impl IntoIterator<Item = impl AsRef<Path>>,
@@ -73,7 +73,7 @@ impl EventsArg {
         Ok(())
     }
 
-    /// Prints the report: to standard error where events take standard output.
+    /// Prints the report; to standard error if events use standard output.
     pub(crate) fn report(&self, report: &str) -> anyhow::Result<()> {
         if self.is_stdout() {
             output::note(report.trim_end());
@@ -83,10 +83,10 @@ impl EventsArg {
         }
     }
 
-    /// Refuses a file that can't be there, without making it.
+    /// Refuses a file that cannot be created, without creating it.
     ///
     /// # Errors
-    /// When its folder is missing, or it is a folder itself.
+    /// If its folder does not exist, or if it is a folder itself.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let Some(path) = self.to.as_deref().filter(|_| !self.is_stdout()) else { return Ok(()) };
         let name = rxsteer_user::shown(path);
@@ -96,7 +96,7 @@ impl EventsArg {
         );
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        // One that this user may not look at can be there.
+        // A folder that this user may not examine may exist.
         let is_missing =
             std::fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         anyhow::ensure!(
@@ -107,30 +107,30 @@ impl EventsArg {
         Ok(())
     }
 
-    /// Whether standard output is taken by events.
+    /// Whether events use standard output.
     pub(crate) fn is_stdout(&self) -> bool {
         self.to.as_deref() == Some(Path::new("-"))
     }
 }
 
-/// Where events go, opened but not yet in use.
+/// The destination of events, opened but not in use yet.
 pub(crate) struct EventsTo {
-    /// Name and writer, unless there is none for JSON lines.
+    /// Name and writer of the JSON lines, if there are any.
     to: Option<(String, Box<dyn Write + Send>)>,
-    /// Whether people get messages.
+    /// Whether messages are printed for people.
     messages: bool,
-    /// Whether lines take standard output.
+    /// Whether the lines use standard output.
     stdout: bool,
 }
 
-/// Takes events to where they go.
+/// Sends events to their destination.
 pub(crate) struct EventsOut {
     messages: bool,
     stdout: bool,
     lines: Option<Lines>,
 }
 
-/// The events of a command that has no instance: the last ones are kept, and each is taken to where it goes.
+/// The events of a command without an instance: keeps the last ones, and sends each to its destination.
 pub(crate) struct Events {
     log: EventLog,
     out: EventsOut,
@@ -181,7 +181,8 @@ impl EventsTo {
         Ok(EventsTo { to, messages, stdout: arg.is_stdout() })
     }
 
-    /// Begins to write. This starts a thread, which has the privileges of this one: call it once they are dropped.
+    /// Starts to write. This starts a thread with the privileges of the calling thread, so call it once they are
+    /// dropped.
     ///
     /// # Errors
     /// When the thread can't be started.
@@ -193,23 +194,23 @@ impl EventsTo {
 }
 
 impl EventsOut {
-    /// For tests: events are taken, and go nowhere.
+    /// For tests: accepts events and discards them.
     #[cfg(test)]
     pub(crate) fn nowhere() -> EventsOut {
         EventsOut { messages: false, stdout: false, lines: None }
     }
 
-    /// Messages alone, for commands without `--events`.
+    /// Only messages, for commands without `--events`.
     pub(crate) fn messages() -> EventsOut {
         EventsOut { messages: true, stdout: false, lines: None }
     }
 
-    /// Whether JSON lines go somewhere.
+    /// Whether JSON lines are written.
     pub(crate) fn has_lines(&self) -> bool {
         self.lines.is_some()
     }
 
-    /// Takes one event; never waits for who reads it.
+    /// Handles one event; never waits for a reader.
     pub(crate) fn take(&mut self, event: &Event) {
         if self.messages
             && let Some(text) = message(event)
@@ -221,7 +222,7 @@ impl EventsOut {
         }
     }
 
-    /// Waits until the last lines are written, for a second at most.
+    /// Waits until the last lines are written, but at most a second.
     pub(crate) fn close(self) {
         let Some(Lines { to, ended, lost, .. }) = self.lines else { return };
         drop(to);
@@ -243,7 +244,7 @@ impl Events {
         Events { log: EventLog::new(now), out }
     }
 
-    /// Whether JSON lines go somewhere.
+    /// Whether JSON lines are written.
     pub(crate) fn has_lines(&self) -> bool {
         self.out.has_lines()
     }
@@ -253,26 +254,26 @@ impl Events {
         self.log.latest()
     }
 
-    /// Adds what happened, unless there is too much of its kind.
+    /// Adds what happened, unless there are too many of its kind.
     pub(crate) fn add(&mut self, now: Instant, happened: Happened) {
         if let Some(event) = self.log.add(happened, now) {
             self.out.take(&event);
         }
     }
 
-    /// Reports what was left out some time ago. To be called once a second.
+    /// Reports what was suppressed some time ago. The caller must call this once a second.
     pub(crate) fn overdue(&mut self, now: Instant) {
         self.log.overdue(now).iter().for_each(|event| self.out.take(event));
     }
 
-    /// A message to people about an event that has none of its kind; not where events replace messages.
+    /// Prints a message about an event whose kind has none; not if events replace messages.
     pub(crate) fn message(&self, text: &str) {
         if self.out.messages {
             output::note(text);
         }
     }
 
-    /// Prints text that is no event: to standard error where events take standard output.
+    /// Prints text that is not an event; to standard error if events use standard output.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
         if self.out.stdout {
             output::note(text.trim_end());
@@ -282,7 +283,7 @@ impl Events {
         }
     }
 
-    /// The end: what was left out is reported, and the last lines are written.
+    /// Ends: reports what was suppressed, and writes the last lines.
     pub(crate) fn close(mut self, now: Instant) {
         self.log.rest(now).iter().for_each(|event| self.out.take(event));
         self.out.close();
@@ -290,13 +291,13 @@ impl Events {
 }
 
 impl Lines {
-    /// Writes lines to `to`, which is called `name`.
+    /// Writes lines to `to`, whose name is `name`.
     fn begin(name: String, to: Box<dyn Write + Send>, levels: bool) -> anyhow::Result<Lines> {
         let (sender, lines) = sync_channel(ROOM);
         let (end, ended) = channel();
         let write = move || {
             write_all(&name, to, &lines);
-            // The receiver is gone where the program ends otherwise.
+            // The receiver is gone if the program ends in another way.
             let _ = end.send(());
         };
         let thread = std::thread::Builder::new().name("rxsteer-events".to_owned()).spawn(write);
@@ -310,14 +311,14 @@ impl Lines {
         match self.to.try_send(format!("{level}{line}\n")) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => self.lost += 1,
-            // Standard output is closed: its reader has seen enough.
+            // The reader has closed standard output.
             Err(TrySendError::Disconnected(_)) => {}
         }
     }
 }
 
-/// Writes each line, and a message when that begins to fail and when it works again. Ends when there are no more, or
-/// where the reader of a pipe is gone.
+/// Writes each line, and prints a message when writing begins to fail and when it works again. Ends when there are no
+/// more lines, or when the reader of a pipe is gone.
 fn write_all(name: &str, mut to: Box<dyn Write + Send>, lines: &Receiver<String>) {
     let mut failed: u64 = 0;
     for line in lines {
@@ -349,19 +350,19 @@ fn write_all(name: &str, mut to: Box<dyn Write + Send>, lines: &Receiver<String>
 /// The message to people, if there is one for this kind of event.
 fn message(event: &Event) -> Option<String> {
     let is_for_people = event.known_kind().is_none_or(|kind| kind.audience() == Audience::Everyone);
-    // What is steered is the output of the program; the others are remarks.
+    // The interfaces that are steered are the program's output; other events are remarks.
     let prefix = if event.kind == EventKind::InterfaceSteered.name() { "" } else { "rxsteer: " };
     is_for_people.then(|| format!("{prefix}{}", event.text))
 }
 
-/// Whether `stream` goes to the journal: systemd says so by device and inode (systemd.exec(5), JOURNAL_STREAM).
+/// Whether `stream` goes to the journal: systemd sets its device and inode (systemd.exec(5), JOURNAL_STREAM).
 fn is_journal(stream: impl AsFd) -> bool {
     let Some(said) = std::env::var_os("JOURNAL_STREAM") else { return false };
     fstat(stream)
         .is_ok_and(|stat| said.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
-/// The level of syslog that the journal takes off a line (sd-daemon(3)): 6 is information, 4 a warning.
+/// The syslog level, which the journal removes from the line (sd-daemon(3)): 6 is information, 4 a warning.
 fn level(event: &Event) -> &'static str {
     match event.known_kind() {
         Some(

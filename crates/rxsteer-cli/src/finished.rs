@@ -1,4 +1,4 @@
-//! A finished run of the receive path, as `replay` and `live` report it.
+//! A finished run of the receive path, in the form that `replay` and `live` report.
 
 use crate::Outcome;
 use crate::hash_key::HashSeed;
@@ -10,7 +10,7 @@ use rxsteer_user::sink::SinkReport;
 use rxsteer_user::source::SourceIssue;
 use std::time::Duration;
 
-/// A finished run and what there is to say about it.
+/// A finished run, with everything for its report.
 pub(crate) struct Run {
     pub(crate) report: Report<Work>,
     pub(crate) issues: Vec<SourceIssue>,
@@ -18,19 +18,19 @@ pub(crate) struct Run {
     pub(crate) cpus: CpuSet,
     pub(crate) hash: &'static str,
     pub(crate) hash_seed: Option<HashSeed>,
-    /// Whether the spread is one of many: it depends on the hash, and the secret is random.
+    /// Whether the spread is one of many possible ones: it depends on the hash, and the secret is random.
     pub(crate) is_a_draw: bool,
-    /// Whether the spread depends on the hash alone, not on how fast the workers are.
+    /// Whether the spread depends only on the hash, not on the speed of the workers.
     pub(crate) repeatable: bool,
-    /// What else it was run with.
+    /// The other settings of the run.
     pub(crate) settings: serde_json::Value,
     pub(crate) skipped: u64,
     pub(crate) max_backlog: u32,
-    /// Changes that were planned, or made by `rxsteer set`.
+    /// The number of changes that were planned, or made by `rxsteer set`.
     pub(crate) changes: usize,
-    /// What became of the flow records, where they were asked for.
+    /// The results for the flow records, if they were requested.
     pub(crate) recorded: Option<Recorded>,
-    /// What became of the packets that were to be written, where that was asked for.
+    /// The results for the packets that were written, if that was requested.
     pub(crate) out: Option<Vec<SinkReport>>,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,

@@ -1,4 +1,4 @@
-//! `--hash` and `--hash-seed`: which flow hash, under which key.
+//! `--hash` and `--hash-seed`: selects the flow hash and its key.
 
 use rxsteer_user::packet::{Hasher, SymmetricHash, Toeplitz};
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub(crate) enum HashChoice {
 }
 
 impl HashChoice {
-    /// The words that a hash can begin with.
+    /// The words with which the value can begin.
     pub(crate) const NAMES: [&str; 2] = ["symmetric", "toeplitz"];
 }
 
@@ -76,7 +76,7 @@ impl HashChoice {
         }
     }
 
-    /// The hash, and its secret where it has one, to be shown so that a run can be repeated.
+    /// The hash, and its secret if it has one, which is shown so that a run can be repeated.
     pub(crate) fn hasher(&self, seed: Option<HashSeed>) -> (Hasher, Option<HashSeed>) {
         match self {
             HashChoice::Symmetric => {

@@ -1,12 +1,12 @@
-//! What the command line says of itself: `-h` fits a screen, `--help` has everything, and shells complete values. Help
-//! pages, man pages and completions are made from the same options.
+//! Prints help: `-h` fits a screen, and `--help` is complete. Help pages, man pages and shell completions are generated
+//! from the same options.
 
 use crate::cli::Cli;
 use clap::builder::{PossibleValue, ValueHint};
 use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 use clap_complete::Shell;
 
-/// Options that `-h` leaves out, in whatever command they are: few runs need them.
+/// Options that `-h` omits in every command: few runs need them.
 const SELDOM: [&str; 48] = [
     "anonymize-key",
     "app-migrate",
@@ -58,19 +58,19 @@ const SELDOM: [&str; 48] = [
     "zero-copy",
 ];
 
-/// Reads the command line.
+/// Parses the command line.
 pub(crate) fn parse() -> Result<Cli, Error> {
     let mut command = command();
     let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// The command line, as it is read, explained and completed.
+/// The command line, for parsing, help and completion.
 pub(crate) fn command() -> Command {
     Cli::command().mut_subcommands(explained)
 }
 
-/// The same for man pages, which have all options, and all of their values in the synopsis.
+/// The same for man pages, which have all options, with all their values in the synopsis.
 pub(crate) fn man_pages() -> Command {
     fn page(command: Command) -> Command {
         let usage = synopsis(&command);
@@ -82,7 +82,7 @@ pub(crate) fn man_pages() -> Command {
     page(command)
 }
 
-/// Every option with its values, then the words.
+/// Every option with its values, then the positional arguments.
 fn synopsis(command: &Command) -> String {
     let (words, options): (Vec<&Arg>, Vec<&Arg>) = command
         .get_arguments()
@@ -97,7 +97,7 @@ fn synopsis(command: &Command) -> String {
     [name].into_iter().chain(parts).collect::<Vec<_>>().join(" ")
 }
 
-/// bash takes the parts of a word before and after `=` for words of their own, and ends a completed word with a space.
+/// bash splits words at `=`, and appends a space to a completed word.
 const BASH_ASSIGNMENTS: &str = r#"
 _rxsteer_assignments() {
     local word=${COMP_LINE:0:COMP_POINT}
@@ -121,7 +121,7 @@ pub(crate) fn completions(shell: Shell) -> String {
     if shell == Shell::Bash { script + BASH_ASSIGNMENTS } else { script }
 }
 
-/// A command, and those of its group.
+/// Adds explanations to a command and its subcommands.
 fn explained(command: Command) -> Command {
     let command = command.mut_args(argument).mut_subcommands(explained);
     match command.get_after_help().map(ToString::to_string) {
@@ -133,7 +133,7 @@ fn explained(command: Command) -> Command {
 fn argument(arg: Arg) -> Arg {
     let is_seldom = arg.get_long().is_some_and(|name| SELDOM.contains(&name));
     let words: Vec<PossibleValue> = arg.get_possible_values();
-    // The words of a grammar stand in the help text, with what they mean.
+    // The help text explains the words of a grammar.
     let explains_words = words.iter().all(|word| word.get_help().is_none());
     let takes_value = arg.get_action().takes_values();
     // Without a hint a shell would offer files.
@@ -146,7 +146,7 @@ fn argument(arg: Arg) -> Arg {
 /// The first of the examples at the end of a help page.
 fn first_example(all: &str) -> String {
     let example = all.lines().nth(1).unwrap_or_default();
-    // Beside it may stand what it is for.
+    // A description may follow the command.
     let command = example.trim().split("   ").next().unwrap_or_default();
     format!("Example:\n  {command}")
 }
@@ -158,7 +158,7 @@ mod tests {
     /// Columns and lines of a small terminal window.
     const SCREEN: (usize, usize) = (80, 40);
 
-    /// Every command, those of groups among them.
+    /// Every command, including those in groups.
     fn all(root: &Command) -> Vec<&Command> {
         let of = |command| std::iter::once(command).chain(all(command));
         root.get_subcommands().flat_map(of).collect()

@@ -1,4 +1,4 @@
-//! Where the frames of a run come from, for all commands that run one.
+//! The sources of frames, for all commands that run the receive path.
 
 use crate::signals;
 use anyhow::Context;
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Captures, or what to make frames by.
+/// Captures, or the parameters of generated frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'a> {
     pub(crate) captures: &'a [PathBuf],
     pub(crate) synthetic: Option<&'a SyntheticSpec>,
     pub(crate) rx_queues: RxQueues,
-    /// Receiving threads.
+    /// The number of receiving threads.
     pub(crate) threads: u16,
-    /// How often to go through it.
+    /// How often to repeat the input.
     pub(crate) repeat: u32,
 }
 
 impl Input<'_> {
-    /// One source per RX thread; each reads all input and keeps what its queues receive.
+    /// One source per RX thread; each reads all input and keeps the frames of its queues.
     pub(crate) fn open(&self) -> anyhow::Result<Vec<Box<dyn Source>>> {
         let mode = |capture: &&PathBuf| {
             let text = capture.to_string_lossy();
@@ -42,11 +42,11 @@ impl Input<'_> {
         (0..self.threads).map(|thread| self.source(thread)).collect()
     }
 
-    /// What is worth knowing before the run.
+    /// Notes before the run.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut times: BTreeMap<PathBuf, (&Path, u32)> = BTreeMap::new();
         for capture in self.captures {
-            // A file has several names where there are links and points.
+            // A file can have several paths, because of links and dots.
             if let Ok(file) = capture.canonicalize() {
                 times.entry(file).or_insert((capture, 0)).1 += 1;
             }
@@ -80,19 +80,18 @@ impl Input<'_> {
         }
         let mut options = CaptureOptions::default();
         (options.repeat, options.rx_queues, options.share) = (self.repeat, self.rx_queues, share);
-        // Only its own words: they name the cause already.
+        // Only the error's own text: it already names the cause.
         let source = CaptureSource::open(self.captures, options);
         Ok(Box::new(source.map_err(|error| anyhow::anyhow!("{error}"))?))
     }
 
-    /// What to name files after that are made of it.
+    /// The name on which names of output files are based.
     pub(crate) fn name(&self) -> &Path {
         self.captures.first().map_or(Path::new("synthetic"), PathBuf::as_path)
     }
 }
 
-/// Refuses an output, which `option` names, that is one of the files that are read: what was made of it would take its
-/// place.
+/// Refuses an output, named by `option`, that is one of the input files: it would replace that file.
 pub(crate) fn refuse_input(
     output: &Path,
     option: &str,
@@ -113,12 +112,12 @@ pub(crate) fn refuse_input(
     Ok(())
 }
 
-/// Records that were skipped because of their link type. Each RX thread reads all of the input and counts the same.
+/// Records that were skipped because of their link type. Each RX thread reads the whole input and counts the same.
 pub(crate) fn skipped(sources: &[Box<dyn Source>]) -> u64 {
     sources.iter().map(|source| source.skipped_records()).max().unwrap_or(0)
 }
 
-/// Each issue once, though every RX thread met it.
+/// Each issue once, though every RX thread found it.
 pub(crate) fn issues(sources: &mut [Box<dyn Source>], interrupted: bool) -> Vec<SourceIssue> {
     let mut all: Vec<SourceIssue> = Vec::new();
     for source in sources {
@@ -135,9 +134,9 @@ pub(crate) fn issues(sources: &mut [Box<dyn Source>], interrupted: bool) -> Vec<
     all
 }
 
-/// A flag that SIGINT, SIGTERM and SIGHUP set, as does whoever else wants the run to end. The first of them
-/// ends receiving, and what was done is shown; another one ends everything, unless it comes at once
-/// (some senders signal the process and then its group).
+/// A flag that SIGINT, SIGTERM and SIGHUP set, as may other parts of the program. The first signal ends receiving, and
+/// the results are shown. Another one ends the process, unless it follows immediately (some senders signal the process
+/// and then its group).
 pub(crate) fn stop_on_interrupt(sources: &[Box<dyn Source>]) -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let waits = sources.iter().filter_map(|source| source.stop_waiting());
@@ -151,7 +150,7 @@ pub(crate) fn end_on_signals(flags: Vec<Arc<AtomicBool>>) -> anyhow::Result<()> 
     let wait = move || {
         let mut first: Option<Instant> = None;
         while signals.wait().is_ok() {
-            // ORDER: Relaxed; a request without data.
+            // ORDER: Relaxed; the flag is a request and carries no data.
             for flag in &flags {
                 flag.store(true, Ordering::Relaxed);
             }

@@ -1,4 +1,5 @@
-//! Options and values that several commands have: inputs, their RX queues, how long to measure, what workers do.
+//! Options and values that several commands share: inputs, their RX queues, the duration of a measurement, the work of
+//! workers.
 
 use crate::change_spec::parse_interval;
 use crate::words::{suggestion, whole};

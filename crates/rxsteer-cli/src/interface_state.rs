@@ -1,10 +1,10 @@
-//! What becomes of an interface while a command runs: its name and state, and the event of a change.
+//! Tracks an interface while a command runs: its name and state, and the event of a change.
 
 use rxsteer_host::Link;
 use rxsteer_status::{EventKind, Happened, State};
 
-/// The name and the state of an interface. It is followed by its index, so that it may be renamed. Without an index it
-/// is no interface, and without links nothing is known: it is taken to be as before.
+/// The name and the state of an interface. Its index identifies it, so it may be renamed. Without an index it is not an
+/// interface, and without links its state is unknown; both count as unchanged.
 pub(crate) fn of(name: &str, index: Option<u32>, links: Option<&[Link]>) -> (String, State) {
     let (Some(index), Some(links)) = (index, links) else {
         return (name.to_owned(), State::Steered);

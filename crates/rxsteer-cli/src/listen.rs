@@ -1,4 +1,4 @@
-//! `--listen`: metrics and a page, of `rxsteer run` itself or of `rxsteer serve`.
+//! `--listen`: serves metrics and a page, for `rxsteer run` itself or for `rxsteer serve`.
 
 use clap::{Args, ValueHint};
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// What the server's thread does first. It has no need of privileges.
+/// The first action of the server's thread, which needs no privileges.
 pub(crate) fn unprivileged() -> anyhow::Result<()> {
     #[cfg(feature = "xdp")]
     crate::run::privileges::drop_all(false)?;
@@ -48,10 +48,10 @@ mod serving {
     use std::io::{Error, ErrorKind};
     use std::path::PathBuf;
 
-    /// A socket that listens, before anything is served.
+    /// A listening socket that does not serve yet.
     pub(crate) struct Bound(Server);
 
-    /// A server in a thread of its own.
+    /// A server in its own thread.
     pub(crate) struct Serving(rxsteer_serve::Running);
 
     impl Listen {
@@ -70,7 +70,7 @@ mod serving {
             }
         }
 
-        /// Also refuses a file that has no token, as far as this user may look at it.
+        /// Also refuses a file without a valid token, if this user may read it.
         #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "there is no rxsteer run"))]
         pub(crate) fn check_here(&self) -> anyhow::Result<()> {
             self.check()?;
@@ -84,7 +84,7 @@ mod serving {
             }
         }
 
-        /// Listens, if that is asked for.
+        /// Listens, if requested.
         pub(crate) fn bind(&self) -> anyhow::Result<Option<Bound>> {
             self.check()?;
             let Some(address) = self.listen else { return Ok(None) };
@@ -94,7 +94,7 @@ mod serving {
     }
 
     impl Bound {
-        /// Serves the instance with this control socket, or all of them, in a thread that first does what `first` says.
+        /// Serves the instance with this control socket, or all instances, in a thread that first runs `first`.
         pub(crate) fn start(
             self,
             socket: Option<PathBuf>,
@@ -125,11 +125,11 @@ mod serving {
     use super::Listen;
     use std::path::PathBuf;
 
-    /// There is none in this build.
+    /// This build has none.
     pub(crate) enum Bound {}
 
     impl Listen {
-        /// Refuses what this build can't do.
+        /// Refuses what this build does not support.
         #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "there is no rxsteer run"))]
         pub(crate) fn check_here(&self) -> anyhow::Result<()> {
             self.check()

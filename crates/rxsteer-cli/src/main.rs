@@ -1,6 +1,6 @@
 //! `rxsteer`: receive packet steering, from the command line.
 //!
-//! Exit status: 0 fine, 1 ran and found something wrong, 2 could not run, 130 interrupted.
+//! Exit status: 0 success, 1 ran and found something wrong, 2 could not run, 130 interrupted.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -74,22 +74,22 @@ use rxsteer_user::sink::SinkError;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// How a command ended, when it could run.
+/// How a command ended, if it could run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Everything was right.
+    /// No problem was found.
     Success,
-    /// It ran, and something was wrong with the input or the run.
+    /// It ran, and there was a problem with the input or the run.
     Findings,
-    /// It was interrupted; what was done so far is shown.
+    /// It was interrupted; the results so far are shown.
     Interrupted,
 }
 
 fn main() -> ExitCode {
     let too_large = SigSet::from(Signal::SIGXFSZ);
-    // A file that grows beyond the limit (ulimit -f) is to be a failed write, as on a full disk, not
-    // the end of the process. Threads inherit what is blocked, so this comes before all of them. It
-    // only fails for a signal that there isn't.
+    // A file that grows beyond the limit (ulimit -f) must cause a failed write, as on a full disk, not the end of the
+    // process. Threads inherit the blocked signals, so this comes before all of them. It only fails for an invalid
+    // signal.
     let _ = too_large.thread_block();
     let cli = help::parse().unwrap_or_else(|error| refuse(error));
     output::lines::fit_to_terminal();
@@ -130,13 +130,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends with the command line's error, or its help. Where more is known of what is meant than clap
-/// does, that is said.
+/// Prints the command line's error, or its help, and exits. Adds hints where this program knows more about the
+/// intention than clap.
 fn refuse(mut error: clap::Error) -> ! {
     let word = std::env::args_os().nth(1).unwrap_or_default().to_string_lossy().into_owned();
     let about = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     let meant = match error.kind() {
-        // The commonest mistake.
+        // The most common mistake.
         ErrorKind::InvalidSubcommand if std::path::Path::new(&word).exists() => {
             Some(format!("'{word}' is a file, not a command; did you mean: rxsteer replay {word}"))
         }
@@ -153,7 +153,7 @@ fn refuse(mut error: clap::Error) -> ! {
     }
     let is_flow = match error.kind() {
         ErrorKind::MissingRequiredArgument => about.contains("<FLOW|CAPTURE>"),
-        // A word too many, not an option.
+        // An extra word, not an option.
         ErrorKind::UnknownArgument => word == "explain" && !about.starts_with('-'),
         _ => false,
     };
@@ -162,8 +162,8 @@ fn refuse(mut error: clap::Error) -> ! {
                    10.0.0.1:40000-192.0.2.7:443/tcp; a frame of a capture: rxsteer explain --frame 1 capture.pcap";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
-    // The message repeats what was typed; with its own colours that could not be distinguished from
-    // escape sequences.
+    // The message repeats the input. Control characters in it are escaped below, together with clap's own colours, since
+    // both are escape sequences.
     let is_odd = |word: OsString| word.to_string_lossy().contains(char::is_control);
     if error.use_stderr() && std::env::args_os().any(is_odd) {
         output::note(error.render().to_string().trim_end());
@@ -172,7 +172,7 @@ fn refuse(mut error: clap::Error) -> ! {
     error.exit()
 }
 
-/// Says which commands have an option that the command of these words does not have, if there are any.
+/// Prints which commands have an option that this command lacks, if there are any.
 fn of_another_command(option: &str, words: impl Iterator<Item = OsString>) -> Option<String> {
     let name = option.strip_prefix("--")?;
     let cli = help::command();

@@ -1,4 +1,4 @@
-//! `--out`: packets go on to other programs, by an output for each CPU.
+//! `--out`: passes packets on to other programs, with one output per CPU.
 
 use crate::advice::policies;
 use crate::input::refuse_input;
@@ -34,7 +34,7 @@ pub(crate) struct OutArgs {
 
 fn parse_out(text: &str) -> Result<SinkSpec, String> {
     text.parse().map_err(|error: SinkSpecError| match &error {
-        // A file's name without its kind.
+        // A file name without the output's kind.
         SinkSpecError::Kind(word) if word.ends_with(".pcap") || word.ends_with(".pcap.zst") => {
             format!("{error}; write pcap:{word}")
         }
@@ -44,19 +44,19 @@ fn parse_out(text: &str) -> Result<SinkSpec, String> {
 }
 
 impl OutArgs {
-    /// How often workers write the packets that wait: once a second, so that programs which follow a file see those of a quiet
-    /// CPU, too.
+    /// The interval at which workers write the waiting packets: one second, so that programs that follow a file also see the
+    /// packets of a quiet CPU.
     pub(crate) fn tick(&self) -> Option<Duration> {
         self.out.as_ref().map(|_| Duration::from_secs(1))
     }
 
-    /// The files and pipes that are written, one for each worker of `config`.
+    /// The files and pipes to write, one for each worker of `config`.
     pub(crate) fn files(&self, config: &PipelineConfig) -> Vec<PathBuf> {
         let workers = config.workers();
         self.out.iter().flat_map(|spec| spec.files(workers.iter())).collect()
     }
 
-    /// Opens an output for each worker of `config`, if outputs are asked for. None may be one of `inputs`.
+    /// Opens an output for each worker of `config`, if outputs are requested. None may be one of `inputs`.
     pub(crate) fn open(
         &self,
         inputs: impl Iterator<Item = impl AsRef<Path>> + Clone,
@@ -123,7 +123,7 @@ pub(crate) fn text(outputs: &[SinkReport]) -> String {
     text
 }
 
-/// What went wrong with outputs, a line each.
+/// The problems with outputs, one line each.
 pub(crate) fn problems<'a>(
     outputs: impl Iterator<Item = &'a SinkReport>,
     can_wait: bool,

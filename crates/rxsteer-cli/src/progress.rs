@@ -1,4 +1,4 @@
-//! Progress bars on standard error, on a terminal only.
+//! Progress bars on standard error, only on a terminal.
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use rxsteer_status::figures::grouped;
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Shows how far the receivers are until it is dropped.
+/// Shows the progress of the receivers until it is dropped.
 pub(crate) struct Watch {
     done: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// A bar for `receivers`; nothing when `quiet` or when standard error is no terminal.
+    /// A progress bar for `receivers`; none if `quiet` or if standard error is not a terminal.
     pub(crate) fn start(receivers: Vec<Arc<RxProgress>>, quiet: bool) -> Watch {
         let done = Arc::new(AtomicBool::new(false));
         let shown = !quiet && std::io::stderr().is_terminal();
@@ -31,7 +31,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // ORDER: Relaxed; a request without data.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         self.done.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -40,12 +40,12 @@ impl Drop for Watch {
     }
 }
 
-/// How far the receivers are together.
+/// The progress of all receivers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     packets: u64,
     done: u64,
-    /// 0 where the input has no known length: a pipe.
+    /// 0 if the length of the input is unknown: a pipe.
     total: u64,
 }
 
@@ -59,12 +59,12 @@ impl Progress {
         }
     }
 
-    /// The bar and what stands beside it: neither a part of the whole nor the time left where the whole is unknown.
+    /// The bar and the text next to it. If the whole is unknown, it has neither a share nor the remaining time.
     fn template(self) -> &'static str {
         if self.total == 0 { "{msg}" } else { "{wide_bar} {percent:>3} %  {msg}" }
     }
 
-    /// `elapsed` after the start.
+    /// The message `elapsed` after the start.
     fn message(self, elapsed: Duration) -> String {
         let seconds = elapsed.as_secs_f64().max(1e-3);
         let rate = self.packets as f64 / seconds / 1e6;
@@ -77,7 +77,7 @@ impl Progress {
     }
 }
 
-/// A bar of so many runs; hidden when `quiet` or when standard error is no terminal.
+/// A progress bar for this many runs; hidden if `quiet` or if standard error is not a terminal.
 pub(crate) fn runs(count: u64, quiet: bool) -> ProgressBar {
     let shown = !quiet && std::io::stderr().is_terminal();
     let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -85,17 +85,18 @@ pub(crate) fn runs(count: u64, quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} runs{left}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style.with_key("left", |state: &ProgressState, text: &mut dyn Write| {
-        // What is drawn can't fail.
+        // Drawing cannot fail.
         let _ = text.write_str(&left(state.pos(), state.eta()));
     }));
     if shown {
-        // Runs can take long, and the time that is left goes on meanwhile.
+        // Runs can take long, and the remaining time should count down meanwhile.
         bar.enable_steady_tick(Duration::from_millis(250));
     }
     bar
 }
 
-/// A bar of the time that a watch takes, in milliseconds; hidden when `quiet` or when standard error is no terminal.
+/// A progress bar for the time of a measurement, in milliseconds; hidden if `quiet` or if standard error is not a
+/// terminal.
 pub(crate) fn time(time: Duration, quiet: bool) -> ProgressBar {
     let shown = !quiet && std::io::stderr().is_terminal();
     let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -106,7 +107,7 @@ pub(crate) fn time(time: Duration, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// The time left, once a run has shown how long one takes.
+/// The remaining time, once a run has shown how long one takes.
 fn left(done: u64, left: Duration) -> String {
     if done == 0 { String::new() } else { format!(", {:#} left", HumanDuration(left)) }
 }
@@ -114,7 +115,7 @@ fn left(done: u64, left: Duration) -> String {
 fn show(receivers: &[Arc<RxProgress>], done: &AtomicBool) {
     let bar = ProgressBar::new(0);
     let mut template = "";
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     while !done.load(Ordering::Relaxed) {
         let progress = Progress::of(receivers);
         if progress.template() != template {

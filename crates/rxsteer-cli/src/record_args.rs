@@ -1,5 +1,4 @@
-//! Options about flow records: where they go, how many flows are distinguished, and what of their
-//! addresses is shown.
+//! Options about flow records: where they are written, which fields distinguish flows, and how addresses are masked.
 
 mod rotate;
 
@@ -25,14 +24,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rotate::IDLE_TIMEOUT;
 pub(crate) use rotate::RotateArgs;
 
-/// Flows distinguished at a time, unless the user says how many.
+/// The number of flows distinguished at a time, by default.
 const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
 
-/// Where the key of pseudonyms can be, beside the command line that every user of the host can
-/// read.
+/// The environment variable for the key of pseudonyms: every user of the host can read the command line.
 const KEY_VARIABLE: &str = "RXSTEER_ANONYMIZE_KEY";
 
-/// Blocks for further CPUs there are at least: few flows may yet run on many CPUs.
+/// The least number of blocks for further CPUs: even few flows may run on many CPUs.
 const LEAST_BLOCKS: u32 = 1 << 16;
 
 /// Options of every command that keeps flow records.
@@ -79,7 +77,7 @@ pub(crate) struct AnonymizeArgs {
 impl AnonymizeArgs {
     fn masking(&self) -> anyhow::Result<Anonymize> {
         let key = match (self.mode, self.key) {
-            // Where there are no pseudonyms, the variable is not meant for this run.
+            // Without pseudonyms, the variable is not meant for this run.
             (Some(Mode::Pseudonym), None) => key_in_environment()?,
             (_, key) => key,
         };
@@ -93,7 +91,7 @@ impl FlowTableArgs {
         Ok(View { mask: self.mask(), anonymize, interfaces: Vec::new() })
     }
 
-    /// What makes a flow.
+    /// The fields that distinguish flows.
     pub(crate) fn mask(&self) -> FlowMask {
         self.key.unwrap_or_default()
     }
@@ -106,7 +104,7 @@ impl FlowTableArgs {
     pub(crate) fn table(&self, idle_timeout: Option<Duration>) -> FlowTableConfig {
         let max_flows = self.max_flows();
         let mut config = FlowTableConfig::new(max_flows);
-        // Checked where it was read: a longer one does not fit.
+        // Checked when it was parsed: a longer one does not fit.
         config.idle_timeout_ns = idle_timeout.map(|timeout| timeout.as_nanos() as u64);
         config.max_blocks = max_flows.max(LEAST_BLOCKS);
         config.mask = self.mask();
@@ -121,7 +119,7 @@ fn parse_key(text: &str) -> Result<FlowMask, String> {
     })
 }
 
-/// `HOST:PORT` of a collector. Whether there is such a host is found out when records are sent.
+/// `HOST:PORT` of a collector. Whether the host exists shows when records are sent.
 fn parse_collector(text: &str) -> Result<String, String> {
     let is_right = text
         .rsplit_once(':')
@@ -149,7 +147,7 @@ fn parse_rotation(text: &str) -> Result<Duration, String> {
     Ok(every)
 }
 
-/// A number of bytes: 4096, 64KiB, 100MiB, 1GiB, or with k, M and G alone, which mean the same.
+/// A number of bytes: 4096, 64KiB, 100MiB, 1GiB, or with only k, M or G, which mean the same.
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -165,7 +163,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// The key that the environment has, if it has one. One that is wrong is no reason to take another.
+/// The key in the environment, if it is set. If it is invalid, no other key is used instead.
 fn key_in_environment() -> anyhow::Result<Option<PseudonymKey>> {
     let Some(text) = std::env::var_os(KEY_VARIABLE) else { return Ok(None) };
     let key = text.to_string_lossy().parse();

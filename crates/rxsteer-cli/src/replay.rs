@@ -1,4 +1,4 @@
-//! `rxsteer replay`: captures or synthetic frames through the receive path.
+//! `rxsteer replay`: sends captures or synthetic frames through the receive path.
 
 pub(crate) mod args;
 pub(crate) mod seeds;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Above this much memory for waiting packets the user is warned, in bytes.
+/// If waiting packets need more than this memory, in bytes, the user is warned.
 const MUCH_MEMORY: u64 = 1 << 30;
 
 /// The command.
@@ -127,15 +127,15 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     Ok(run.outcome())
 }
 
-/// Whether the same command has the same result again: where no decision depends on how far the workers are, or where that
-/// is always the same. Applications record the CPUs of their flows in no certain order.
+/// Whether the same command gives the same result again: if no decision depends on the progress of the workers, or if
+/// that is always the same. Applications record the CPUs of their flows in no defined order.
 fn is_repeatable(args: &ReplayArgs, config: &PipelineConfig) -> bool {
     let in_step = args.speed == Speed::Drained && args.rx_threads == 1 && args.app_cpus.is_none();
     let alone = !policies(config).iter().any(Policy::moves_flows) && config.changes.is_empty();
     in_step || alone
 }
 
-/// How frames are received and consumed, beside the configuration.
+/// How frames are received and consumed, in addition to the configuration.
 pub(crate) struct Replay {
     pub(crate) speed: Speed,
     pub(crate) per_packet: Duration,
@@ -143,7 +143,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// As on a system whose CPUs keep up, as fast as that goes. Only policies that move flows depend on that.
+    /// As on a system whose CPUs keep up, as fast as possible. Only policies that move flows depend on that.
     pub(crate) fn keeping_up(policy: &Policy, apps: Option<Apps>) -> Replay {
         let speed = speed_of_keeping_up(std::slice::from_ref(policy));
         Replay { speed, per_packet: Duration::ZERO, apps }
@@ -159,12 +159,12 @@ impl Replay {
     }
 }
 
-/// The speed at which policies decide as on a system whose CPUs keep up, as fast as that goes.
+/// The speed at which policies decide as on a system whose CPUs keep up, as fast as possible.
 pub(crate) fn speed_of_keeping_up(policies: &[Policy]) -> Speed {
     if policies.iter().any(Policy::moves_flows) { Speed::Drained } else { Speed::Max }
 }
 
-/// The command that replays the same traffic under all policies; nothing for generated frames.
+/// The command that replays the same traffic under all policies; empty for generated frames.
 fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
     let captures = match args.captures.as_slice() {
         [] => return String::new(),
@@ -178,8 +178,8 @@ fn pointer(args: &ReplayArgs, cpus: &CpuSet) -> String {
     )
 }
 
-/// Sends what the sources have through the receive path. `flows` gives each CPU what counts its flows, `out` what its
-/// packets are written to.
+/// Sends the frames of the sources through the receive path. `flows` has the flow statistics of each CPU, `out` the
+/// output for its packets.
 fn once(
     replay: &Replay,
     config: &PipelineConfig,
@@ -202,10 +202,10 @@ fn once(
     rxsteer_user::run(config, sources, replay.speed, stop, work, started)
 }
 
-/// Captures that the status names; of more, it has the number.
+/// The most captures that the status names; of more, it shows the number.
 const NAMED: usize = 3;
 
-/// What the status has, beside counts.
+/// The status, except for counts.
 fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
     let named: Vec<String> = args.captures.iter().take(NAMED).map(|path| shown(path)).collect();
     let name = match args.captures.len().checked_sub(NAMED) {
@@ -217,7 +217,7 @@ fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -
         command: Command::Replay,
         mode: if args.synthetic.is_some() { "synthetic" } else { "capture" },
         dissect: config.dissect,
-        // Several captures are one input: receivers read them one after the other.
+        // Several captures are one input: receivers read them in sequence.
         origins: vec![Origin { name, ifindex: None, receivers: 0..config.rx_cpus.len(), by_rx_queue: false }],
         flows,
         fixed: Some(
@@ -249,7 +249,7 @@ fn pipeline_config(
     config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(args.rx_threads)).collect();
     config.rx_queues = match args.rx_queues {
         RxQueues::Single => 1,
-        // How many interfaces a file has is known only at its end.
+        // The number of interfaces in a file is known only at its end.
         RxQueues::PerInterface => MAX_RX_QUEUES,
         RxQueues::PerFile => queues_of_files(args.captures.len())?,
         RxQueues::Hashed(queues) => queues,
@@ -289,7 +289,7 @@ fn input(args: &ReplayArgs) -> Input<'_> {
     }
 }
 
-/// What a run would have to be given to be repeated, beside what the report says elsewhere.
+/// The options needed to repeat a run, except those that the report has elsewhere.
 fn settings(args: &ReplayArgs, config: &PipelineConfig) -> serde_json::Value {
     let mut settings = json::decisive(config);
     settings.extend(args.records.settings(false));
@@ -336,7 +336,7 @@ fn warn_before(args: &ReplayArgs, config: &PipelineConfig) {
     }
 }
 
-/// Notes on what went wrong in a run. `can_wait`: the command has `--on-full wait`.
+/// Notes about problems in a run. `can_wait`: the command has `--on-full wait`.
 pub(crate) fn report_after(run: &Run, can_wait: bool) {
     if run.report.changes_made < run.changes {
         output::note(&format!(

@@ -1,4 +1,4 @@
-//! `rxsteer serve`: metrics and a page of the instances that run, in a process of its own.
+//! `rxsteer serve`: a separate process with metrics and a page for the running instances.
 
 use crate::host::question::Waiting;
 use crate::listen::{Bound, Listen, address};
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long to wait at a time: there is no end.
+/// The length of one wait; the server never ends by itself.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Serve running instances' metrics to Prometheus and as a web page

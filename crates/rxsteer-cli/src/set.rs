@@ -1,4 +1,4 @@
-//! `rxsteer set`: other settings for a running instance.
+//! `rxsteer set`: changes settings of a running instance.
 
 use crate::advice::{steering_without_effect, with_rules};
 use crate::change_spec::ChangeSettings;
@@ -68,7 +68,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
         interface.is_none() || args.socket.is_none(),
         "--socket names the instance already; leave the interface out"
     );
-    // What can be said without the instance is said without it.
+    // Mistakes that do not depend on the instance are reported without it.
     let parsed = AnySettings::parse(settings).map_err(|why| {
         let socket = client::one(args.socket.as_deref(), interface);
         anyhow::anyhow!(socket.ok().and_then(|socket| refused_by(&socket, settings)).unwrap_or(why))
@@ -106,7 +106,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Success)
 }
 
-/// Why an instance of the kind that listens at `socket` refuses these settings: it names its own alone.
+/// Why an instance of the kind at `socket` refuses these settings: the message names only settings of that kind.
 fn refused_by(socket: &Path, settings: &[String]) -> Option<String> {
     match client::status(socket, 0, false).ok()?.command {
         Command::Run => LiveSettings::parse(settings).err(),
@@ -115,7 +115,7 @@ fn refused_by(socket: &Path, settings: &[String]) -> Option<String> {
     }
 }
 
-/// Which of the settings given change nothing under those that hold now.
+/// Which of the given settings have no effect with the active ones.
 fn without_effect(given: &Steering, now: &SettingsShown) -> Vec<String> {
     // An instance of another version may have a policy or a rule that is unknown here.
     let Ok(policy) = now.policy.parse::<Policy>() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Settings as `rxsteer set` gives them: what each command can change while it runs, and why it refuses others.
+//! The settings of `rxsteer set`: which ones each command can change while it runs, and why it refuses others.
 //!
 //! ```text
 //!  rxsteer set policy=rps ──► AnySettings: known, and a value at all? ──► the instance reads it again:
@@ -91,8 +91,8 @@ fn has<S: Args>(name: &str) -> bool {
     names::<S>().iter().any(|known| known == name)
 }
 
-/// Reads settings as `S`. `why_not` says why a setting that `S` lacks can't be changed, if there is such a setting: it is
-/// reported as such, not as a misspelling.
+/// Parses settings as `S`. If `S` lacks a setting, `why_not` may give a reason why it cannot be changed; then the error
+/// has this reason instead of reporting a misspelling.
 fn parse<S: Args>(
     settings: &[impl AsRef<str>],
     why_not: impl Fn(&str) -> Option<String>,

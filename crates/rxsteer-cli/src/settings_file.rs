@@ -1,5 +1,5 @@
-//! `--config FILE`: settings in TOML, whose keys are the options' names. An option beats the file, the file
-//! beats the default.
+//! `--config FILE`: settings in TOML, with the names of options as keys. An option overrides the file, and the file
+//! overrides the default.
 
 use anyhow::anyhow;
 use clap::Args;
@@ -10,7 +10,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The settings of the options, with what the file says where they say nothing.
+/// The settings of the options, and those of the file that no option sets.
 pub(crate) fn settings<S: Args + Clone>(
     options: &Options<S>,
     config: Option<&Path>,
@@ -28,7 +28,7 @@ pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
     })
 }
 
-/// The settings of the options, with what `text`, the file at `path`, says where they say nothing.
+/// The settings of the options, and those of `text`, the file at `path`, that no option sets.
 pub(crate) fn parsed<S: Args + Clone>(
     options: &Options<S>,
     text: &str,
@@ -45,7 +45,7 @@ pub(crate) fn parsed<S: Args + Clone>(
     Err(anyhow!("{}", lines.collect::<Vec<_>>().join("\n")))
 }
 
-/// What is wrong, and the offset of its place.
+/// The mistake, and the offset of its place.
 pub(crate) type Mistake = (usize, String);
 
 /// As [`Mistake`].
@@ -53,7 +53,8 @@ pub(crate) fn mistake(refused: &Refused) -> Mistake {
     (refused.place, refused.to_string())
 }
 
-/// The settings in the text of a file, each with the offset of its key, and what of the text is no setting at all.
+/// The settings in the text of a file, each with the offset of its key, and the parts of the text that are not
+/// settings.
 pub(crate) fn said(text: &str) -> (Vec<Text>, Vec<Mistake>) {
     match DeTable::parse(text) {
         Ok(file) => texts(file.get_ref()),
@@ -101,7 +102,7 @@ fn texts(file: &DeTable<'_>) -> (Vec<Text>, Vec<Mistake>) {
             Err(mistake) => wrong.push(mistake),
         };
         match value.get_ref() {
-            // Neither refused by its name nor by its value otherwise.
+            // Otherwise neither its name nor its value would be refused.
             DeValue::Table(table) if table.is_empty() => texts.push(Text::new(name, "{}", at)),
             // Settings of several RX queues.
             DeValue::Table(table) => {
@@ -120,7 +121,7 @@ fn texts(file: &DeTable<'_>) -> (Vec<Text>, Vec<Mistake>) {
     (texts, wrong)
 }
 
-/// A value as the option of that name would be given it.
+/// A value in the form in which the option of that name takes it.
 fn scalar(name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, Mistake> {
     Ok(match value.get_ref() {
         DeValue::String(text) => text.to_string(),

@@ -1,4 +1,4 @@
-//! The same text means the same by each way that a setting can be given: every setting, every way.
+//! Tests that the same text has the same meaning in every way to give a setting: every setting, every way.
 
 use crate::change_spec::{ChangeSettings, PlannedChange};
 use crate::cli::{Cli, Command};

@@ -1,16 +1,15 @@
-//! Signals that end the program, or have it read its settings again. One that was ignored when the program started
-//! stays ignored: `nohup` ignores SIGHUP, and a shell without job control ignores SIGINT of what it starts in the
-//! background.
+//! Signals that end the program, or make it read its settings again. A signal that was ignored when the program started
+//! stays ignored: `nohup` ignores SIGHUP, and a shell without job control ignores SIGINT for background processes.
 
 use anyhow::Context;
 use nix::sys::signal::{SigSet, Signal};
 
-/// What ends a run, unless it was ignored at the start.
+/// The signals that end a run, unless they were ignored at the start.
 const SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// Blocks them in this thread and in those that it starts later; the caller waits for them.
 pub(crate) fn block() -> anyhow::Result<SigSet> {
-    // Where /proc can't be read, none counts as ignored.
+    // If /proc cannot be read, none counts as ignored.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set: SigSet = SIGNALS.into_iter().filter(|signal| !is_ignored(&status, *signal)).collect();
     set.thread_block().context("can't wait for signals")?;

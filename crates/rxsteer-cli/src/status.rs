@@ -1,4 +1,4 @@
-//! `rxsteer status`: how running instances are, once or again and again.
+//! `rxsteer status`: prints the state of running instances, once or repeatedly.
 
 use crate::run::args::StatusArgs;
 use crate::{Outcome, fallback, output};
@@ -39,7 +39,7 @@ pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// What instances show, once or again and again.
+/// Prints the status of instances, once or repeatedly.
 mod looks {
     use crate::run::args::StatusArgs;
     use crate::run::show;
@@ -48,10 +48,10 @@ mod looks {
     use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
-    /// The time between the two looks that a single status takes for its rates.
+    /// The time between the two looks for the rates of a single status.
     const BETWEEN: Duration = Duration::from_millis(500);
 
-    /// One status of each instance; as text with the rates of the last half second.
+    /// One status of each instance; as text, with the rates of the last half second.
     pub(super) fn one(
         args: &StatusArgs,
         sockets: &[PathBuf],
@@ -80,7 +80,7 @@ mod looks {
         Ok(Outcome::Success)
     }
 
-    /// The status, or nothing of an instance that was not asked for by name and ended meanwhile, as replays do.
+    /// The status; `None` for an instance that was not named and ended meanwhile, as replays do.
     fn unless_over(
         args: &StatusArgs,
         socket: &Path,
@@ -93,7 +93,7 @@ mod looks {
         }
     }
 
-    /// The status of each instance with its rates, once an interval, until its reader is gone or no instance is left.
+    /// The status of each instance with its rates, once per interval, until the reader is gone or no instance is left.
     pub(super) fn repeated(
         args: &StatusArgs,
         sockets: &[PathBuf],
@@ -107,7 +107,7 @@ mod looks {
         let mut next = Instant::now();
         let mut gap = "";
         loop {
-            // Where a look took longer than the interval, none is made up for.
+            // If a look took longer than the interval, missed looks are not made up for.
             next = (next + interval).max(Instant::now());
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             let mut left = Vec::new();
@@ -145,7 +145,7 @@ mod looks {
         Ok(format!("{value}\n"))
     }
 
-    /// Says why no flows are listed that were asked for.
+    /// Prints why requested flows are not listed.
     fn note_missing_flows(args: &StatusArgs, status: &Status) {
         if args.flows > 0 && status.command != Command::Run && !status.settings.flow_stats {
             let command = status.command.name();

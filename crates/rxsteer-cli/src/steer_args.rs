@@ -1,4 +1,4 @@
-//! What packets are steered by, of every command that decides by itself.
+//! The steering options, for every command that makes decisions itself.
 
 use crate::hash_key::{HashChoice, HashSeed};
 use crate::output::note;
@@ -99,7 +99,7 @@ impl FlowSettings {
     }
 }
 
-/// The most rules that are hidden in part that a note names.
+/// The most partly hidden rules that a note names.
 const MOST_NAMED: usize = 8;
 
 /// Says which rules can never match, since an earlier one matches all their packets, and of which an earlier one takes some.

@@ -1,7 +1,7 @@
-//! Events that sum up what packets did: moves, and drops that are many.
+//! Events that summarize what happened to packets: moves, and many drops.
 //!
-//! [`Summaries::look`] is called once a second. Moves are summed up over a minute. Drops are reported after the second in
-//! which they became many, and then once a minute as long as they are; the caller has the words for them.
+//! [`Summaries::look`] is called once a second. Moves are summarized over a minute. Drops are reported after the first
+//! second with many of them, and then once a minute as long as there are many; the caller provides the words.
 
 use rxsteer_status::figures::grouped;
 use rxsteer_status::{Drops, EventKind, Happened};

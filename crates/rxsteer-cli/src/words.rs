@@ -1,4 +1,4 @@
-//! Words of messages, and numbers of options.
+//! Words for messages, and numbers in options.
 
 pub(crate) use rxsteer_settings::{nearest, suggestion, whole};
 pub(crate) use rxsteer_status::figures::plural;

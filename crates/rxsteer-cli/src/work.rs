@@ -1,4 +1,4 @@
-//! The handler of a replay: it takes as long per packet as asked, and plays the applications.
+//! The handler of a replay: it takes the requested time per packet, and acts as the applications.
 
 use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_user::packet::Dissection;
@@ -60,7 +60,7 @@ impl Handler for Work {
 impl Work {
     fn spin(&self, list: &PacketList<'_>) {
         let until = Instant::now() + self.per_packet * list.len() as u32;
-        // ORDER: Relaxed; a request without data.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
             std::hint::spin_loop();
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub enum AttachedMode {
     /// In the driver.
     Native,
-    /// Behind the driver, once there is a socket buffer.
+    /// After the driver, once there is a socket buffer.
     Generic,
     /// In the NIC.
     Offloaded,
@@ -20,10 +20,10 @@ pub enum AttachedMode {
 /// An XDP program that is attached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attached {
-    /// How.
+    /// How it is attached.
     pub mode: AttachedMode,
-    /// The program's id, where there is one program.
+    /// The program's id, if there is exactly one program.
     pub id: Option<u32>,
-    /// Who holds it, where that can be seen.
+    /// The process that holds it, if that is visible.
     pub holder: Option<Holder>,
 }

@@ -1,20 +1,20 @@
-//! Which tracepoints the kernel describes in its type information (BTF).
+//! Finds which tracepoints the kernel describes in its type information (BTF).
 //!
-//! A tracepoint that BPF programs can attach to with typed arguments has a type `btf_trace_NAME` there. Names stand in
-//! the string section, one after the other, so it is enough to look there; types are not read.
+//! A tracepoint that BPF programs can attach to with typed arguments has a type `btf_trace_NAME`. The string section
+//! contains all names one after another, so it is enough to search that section; this code parses no types.
 
 use serde::Serialize;
 use std::fs;
 use std::io;
 
-/// A tracepoint a program of the in-kernel path attaches to.
+/// A tracepoint that a program of the in-kernel path attaches to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Tracepoint {
     /// Its name in the kernel.
     pub name: &'static str,
-    /// Whether nothing can be steered in order without it.
+    /// Whether steering in order is impossible without it.
     pub needed: bool,
-    /// What it is for.
+    /// What it is used for.
     pub used_for: &'static str,
 }
 
@@ -53,18 +53,18 @@ pub const TRACEPOINTS: [Tracepoint; 7] = [
     Tracepoint { name: "xdp_redirect_err", needed: false, used_for: "counting redirect errors" },
 ];
 
-/// What there is of type information.
+/// The kernel's type information.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Btf {
-    /// It is there, and describes some of [`TRACEPOINTS`].
+    /// It exists, and describes some of [`TRACEPOINTS`].
     Readable {
-        /// These names.
+        /// The names of these tracepoints.
         tracepoints: Vec<&'static str>,
     },
     /// The kernel has none.
     Missing,
-    /// It can't be read.
+    /// It cannot be read.
     Unreadable {
         /// Why.
         why: String,
@@ -72,7 +72,7 @@ pub enum Btf {
 }
 
 impl Btf {
-    /// Looks at the running kernel's.
+    /// Reads that of the running kernel.
     pub fn look() -> Btf {
         match fs::read("/sys/kernel/btf/vmlinux") {
             Ok(bytes) => match strings(&bytes) {
@@ -87,15 +87,15 @@ impl Btf {
         }
     }
 
-    /// The tracepoints that are not described.
+    /// The tracepoints that it does not describe.
     pub fn lacks(&self) -> Vec<Tracepoint> {
         let has: &[&str] = if let Btf::Readable { tracepoints } = self { tracepoints } else { &[] };
         TRACEPOINTS.into_iter().filter(|tracepoint| !has.contains(&tracepoint.name)).collect()
     }
 }
 
-/// The string section (struct btf_header in include/uapi/linux/btf.h), or nothing where that is not BTF of this
-/// machine's byte order.
+/// The string section (struct btf_header in include/uapi/linux/btf.h); `None` if this is not BTF in the byte order of
+/// this machine.
 fn strings(btf: &[u8]) -> Option<&[u8]> {
     let word = |at: usize| -> Option<usize> {
         let bytes = btf.get(at..at + 4)?;
@@ -109,7 +109,7 @@ fn strings(btf: &[u8]) -> Option<&[u8]> {
     btf.get(start..start.checked_add(length)?)
 }
 
-/// Those of [`TRACEPOINTS`] whose type is among `strings`.
+/// Those of [`TRACEPOINTS`] whose types are among `strings`.
 fn described(strings: &[u8]) -> Vec<&'static str> {
     let names = strings.split(|byte| *byte == 0);
     let mut found: Vec<&str> = names

@@ -1,7 +1,7 @@
-//! What this process may do.
+//! The capabilities of this process.
 //!
-//! Capabilities inside a user namespace do not count for loading BPF programs: the kernel asks for those of the
-//! first one.
+//! Capabilities inside a user namespace do not suffice to load BPF programs: the kernel checks those in the first user
+//! namespace.
 
 use crate::files;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -13,7 +13,7 @@ use serde::Serialize;
 pub enum Capability {
     /// Interfaces: attaching a program.
     NetAdmin,
-    /// Everything the two below allow, and more.
+    /// Includes the two below, and more.
     SysAdmin,
     /// Tracing programs.
     Perfmon,
@@ -22,7 +22,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// The kernel's name.
+    /// The kernel's name of it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NetAdmin => "CAP_NET_ADMIN",
@@ -52,18 +52,18 @@ pub struct Capabilities {
     pub perfmon: bool,
     /// CAP_NET_ADMIN.
     pub net_admin: bool,
-    /// Whether they are those of a user namespace; `None` where that is unknown.
+    /// Whether the process is in a user namespace; `None` if unknown.
     pub in_user_namespace: Option<bool>,
 }
 
 impl Capabilities {
-    /// Looks at this process.
+    /// Reads those of this process.
     pub fn look() -> Option<Capabilities> {
         let uid_map = files::text("/proc/self/uid_map");
         Some(Self::of(capabilities(None).ok()?.effective, uid_map.as_deref()))
     }
 
-    /// Those of an effective set, with the contents of `/proc/self/uid_map`.
+    /// From an effective set and the contents of `/proc/self/uid_map`.
     fn of(effective: CapabilitySet, uid_map: Option<&str>) -> Capabilities {
         let all = effective.contains(CapabilitySet::SYS_ADMIN);
         // The first user namespace maps every id to itself.
@@ -76,7 +76,7 @@ impl Capabilities {
         }
     }
 
-    /// Those that `rxsteer run` needs and this process has not.
+    /// Those that `rxsteer run` needs and this process lacks.
     pub fn missing(&self) -> Vec<Capability> {
         let needed = [
             (self.bpf, Capability::Bpf),
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(none.missing(), [Capability::Bpf, Capability::NetAdmin, Capability::Perfmon]);
         assert_eq!(none.in_user_namespace, Some(false));
         assert_eq!(of(0x1ff_ffff_ffff).missing(), []);
-        // CAP_SYS_ADMIN stands for two of them, not for CAP_NET_ADMIN.
+        // CAP_SYS_ADMIN includes two of them, but not CAP_NET_ADMIN.
         assert_eq!(of(0x20_0000).missing(), [Capability::NetAdmin]);
         assert_eq!(of(0xc0_0000_1000).missing(), []);
     }

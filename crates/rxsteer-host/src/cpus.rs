@@ -1,4 +1,4 @@
-//! Which CPUs there are, and which of them steering uses by default.
+//! The CPUs of the host, and which of them steering uses by default.
 
 use crate::error::HostError;
 use crate::files;
@@ -9,33 +9,34 @@ use rxsteer_core::{CpuId, CpuSet};
 use serde::Serialize;
 use std::path::Path;
 
-/// The highest CPU id the in-kernel path can send to (`STEER_MAX_CPUS` − 1).
+/// The highest CPU id that the in-kernel path can send to (`STEER_MAX_CPUS` − 1).
 pub const HIGHEST: u16 = 1023;
 
-/// The host's CPUs; `None` where the kernel does not say. A set is never empty, so no isolated CPU is `None`, too.
+/// The host's CPUs; `None` if the kernel does not report them. A set is never empty, so "no isolated CPU" is also
+/// `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cpus {
-    /// Those that run.
+    /// The CPUs that are online.
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub online: Option<CpuSet>,
-    /// Those that could be made to run.
+    /// The CPUs that can be brought online.
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub possible: Option<CpuSet>,
-    /// Those kept free of work that is not sent to them (`isolcpus`).
+    /// The CPUs that the scheduler keeps free of other work (`isolcpus`).
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub isolated: Option<CpuSet>,
-    /// Those whose timer tick stops while one task runs alone (`nohz_full`).
+    /// The CPUs whose timer tick stops while one task runs alone (`nohz_full`).
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub nohz_full: Option<CpuSet>,
 }
 
 impl Cpus {
-    /// Looks at this host.
+    /// Reads the CPUs of this host.
     pub fn look() -> Cpus {
         Self::look_in(&Root::host())
     }
 
-    /// Looks at the host below `root`.
+    /// Reads the CPUs of the host below `root`.
     pub fn look_in(root: &Root) -> Cpus {
         Cpus {
             online: online_in(root),
@@ -45,8 +46,9 @@ impl Cpus {
         }
     }
 
-    /// Online, not isolated, on one of the `nodes`, of an id that can be sent to. A node that is not known is any. Where
-    /// that leaves nothing, first the nodes and then the isolation are not minded: some CPU has to process packets.
+    /// The CPUs that are online, not isolated, on one of the `nodes`, and that frames can be sent to. An unknown node
+    /// matches any CPU. If no CPU is left, this ignores first the nodes and then the isolation: some CPU must process
+    /// packets.
     pub fn usable(&self, nodes: &[Option<CpuSet>]) -> Option<CpuSet> {
         let online = self.online.as_ref()?;
         let free = |cpu: &CpuId| !self.isolated.as_ref().is_some_and(|set| set.contains(*cpu));
@@ -65,7 +67,7 @@ fn list(root: &Root, path: &str) -> Option<CpuSet> {
     root.text(path)?.parse().ok()
 }
 
-/// Without sysfs, those this process may run on.
+/// Without sysfs, the CPUs on which this process may run.
 fn online_in(root: &Root) -> Option<CpuSet> {
     list(root, "/sys/devices/system/cpu/online").or_else(|| {
         let status = root.text("/proc/self/status")?;
@@ -73,31 +75,31 @@ fn online_in(root: &Root) -> Option<CpuSet> {
     })
 }
 
-/// The CPUs that run. Without sysfs, those this process may run on.
+/// The online CPUs. Without sysfs, the CPUs on which this process may run.
 pub fn online() -> Option<CpuSet> {
     online_in(&Root::host())
 }
 
-/// The CPUs that could be made to run.
+/// The CPUs that can be brought online.
 pub fn possible() -> Option<CpuSet> {
     Cpus::look().possible
 }
 
-/// The CPUs of the NUMA node of the interface `name`; `None` where it has none, as virtual interfaces.
+/// The CPUs of the NUMA node of the interface `name`; `None` if it has no node, as virtual interfaces.
 pub fn of_node_of(name: &str) -> Option<CpuSet> {
     of_node(node_of(find(&links().ok()?, name).ok()?)?)
 }
 
-/// The NUMA node of the device behind an interface.
+/// The NUMA node of an interface's device.
 pub(crate) fn node_of(link: &Link) -> Option<u32> {
     node_at(&link.device()?)
 }
 
-/// The NUMA node of a device in sysfs. The device itself may not say (virtio), but the one it sits on.
+/// The NUMA node of a device in sysfs. The device itself may not have one (virtio), but its parent does.
 pub(crate) fn node_at(device: &Path) -> Option<u32> {
     let device = device.canonicalize().ok()?;
     let node: i32 = device.ancestors().find_map(|dir| files::number(dir.join("numa_node")))?;
-    // -1 is "none".
+    // -1 means none.
     u32::try_from(node).ok()
 }
 
@@ -106,8 +108,8 @@ pub(crate) fn of_node(node: u32) -> Option<CpuSet> {
     list(&Root::host(), &format!("/sys/devices/system/node/node{node}/cpulist"))
 }
 
-/// The CPUs steering uses by default: online, not isolated, on the NUMA nodes of these interfaces (all
-/// of them where an interface has none).
+/// The CPUs that steering uses by default: online, not isolated, on the NUMA nodes of these interfaces (on all nodes if
+/// an interface has none).
 pub fn default_cpus<S: AsRef<str>>(interfaces: &[S]) -> Result<CpuSet, HostError> {
     let nodes: Vec<_> = interfaces.iter().map(|name| of_node_of(name.as_ref())).collect();
     Cpus::look().usable(&nodes).ok_or(HostError::NoCpus)

@@ -1,16 +1,16 @@
-//! What is known of drivers that takes more than asking the kernel: spare queues, and links that go down for a moment.
+//! What is known about drivers beyond what the kernel reports: spare queues, and links that go down for a moment.
 //!
-//! Taken from the drivers' XDP setup functions. Driver versions and NIC models differ, so it is
-//! reported as "known to", and stops nothing: the driver itself refuses what it can't.
+//! The source is the drivers' XDP setup functions. Driver versions and NIC models differ, so findings read "known to",
+//! and block nothing: the driver itself refuses what it does not support.
 
 /// What a driver is known to do when an XDP program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     /// Its name in sysfs.
     pub(crate) driver: &'static str,
-    /// It is known to …
+    /// What it is known to do.
     pub(crate) to: &'static str,
-    /// What to do about it; empty where there is nothing to do.
+    /// What to do about it; empty if nothing can be done.
     pub(crate) fix: &'static str,
 }
 
@@ -80,7 +80,7 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// What is known of a driver.
+/// What is known about a driver.
 pub(crate) fn known(driver: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.driver == driver)
 }

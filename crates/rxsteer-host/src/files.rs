@@ -1,19 +1,19 @@
-//! Small files of sysfs and procfs. Whatever can't be read is not known.
+//! Small files of sysfs and procfs. A file that cannot be read gives an unknown value.
 
 use std::fs;
 use std::path::Path;
 
-/// The file's text without blanks around it.
+/// The file's text without surrounding white space.
 pub(crate) fn text(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The file's number.
+/// The number in the file.
 pub(crate) fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
     text(path)?.parse().ok()
 }
 
-/// The names in a folder, ascending.
+/// The names in a folder, in ascending order.
 pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -22,7 +22,7 @@ pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// What stands behind `name:` or `name=` in a file of such lines.
+/// The text after `name:` or `name=` in a file of such lines.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let rest = line.strip_prefix(name)?;

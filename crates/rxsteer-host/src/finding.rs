@@ -1,4 +1,4 @@
-//! What follows from a fact: fine, worth knowing, or a "no", with why and what to do.
+//! What follows from a fact: fine, worth knowing, or "no", with the reason and the remedy.
 
 use serde::Serialize;
 
@@ -6,45 +6,45 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// As it should be.
+    /// Everything is all right.
     Fine,
-    /// Worth knowing: slower, less exact, or unknown from here.
+    /// Worth knowing: slower, less exact, or unknown.
     Note,
-    /// Something is missing or in the way.
+    /// Something is missing, or prevents steering.
     No,
 }
 
-/// One thing that was looked at, and what came of it.
+/// One thing that was examined, and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at, in `snake_case`.
+    /// What was examined, in `snake_case`.
     pub topic: &'static str,
     /// How good it is.
     pub state: State,
-    /// Whether `rxsteer run` refuses because of it.
+    /// Whether `rxsteer run` refuses to start because of it.
     pub blocks: bool,
     /// What was found.
     pub what: String,
-    /// Why that matters; may be empty where all is fine.
+    /// Why this matters; may be empty if all is fine.
     pub why: String,
     /// What to do about it.
     pub fix: Option<String>,
 }
 
 impl Finding {
-    /// All is as it should be.
+    /// Everything is all right.
     pub fn fine(topic: &'static str, what: impl Into<String>) -> Finding {
         let (what, why) = (what.into(), String::new());
         Finding { topic, state: State::Fine, blocks: false, what, why, fix: None }
     }
 
-    /// Something worth knowing that stops nothing.
+    /// Worth knowing, but blocks nothing.
     pub fn note(topic: &'static str, what: impl Into<String>, why: impl Into<String>) -> Finding {
         let (what, why) = (what.into(), why.into());
         Finding { topic, state: State::Note, blocks: false, what, why, fix: None }
     }
 
-    /// Something without which `rxsteer run` can do less, but runs.
+    /// `rxsteer run` can do less because of it, but runs.
     pub fn no(
         topic: &'static str,
         what: impl Into<String>,
@@ -55,7 +55,7 @@ impl Finding {
         Finding { topic, state: State::No, blocks: false, what, why, fix }
     }
 
-    /// Something because of which `rxsteer run` refuses.
+    /// `rxsteer run` refuses to start because of it.
     pub fn blocker(
         topic: &'static str,
         what: impl Into<String>,
@@ -71,14 +71,14 @@ impl Finding {
         self.topic.replace('_', " ")
     }
 
-    /// The same with what to do about it.
+    /// The same finding with what to do about it.
     #[must_use]
     pub fn fix(self, fix: impl Into<String>) -> Finding {
         Finding { fix: Some(fix.into()), ..self }
     }
 }
 
-/// Whether nothing among `findings` stops `rxsteer run`.
+/// Whether none of `findings` blocks `rxsteer run`.
 pub fn can_run<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> bool {
     findings.into_iter().all(|finding| !finding.blocks)
 }

@@ -1,7 +1,7 @@
-//! Which process holds an XDP program that is attached.
+//! Finds the process that holds an attached XDP program.
 //!
-//! The name of a program that isn't ours takes CAP_SYS_ADMIN and a BPF system call. Who holds it says more, and stands
-//! in `/proc/PID/fdinfo` for processes this one may look at.
+//! To read the name of another user's program requires CAP_SYS_ADMIN and a BPF system call. The process that holds it
+//! is more useful, and `/proc/PID/fdinfo` shows it for processes that this one may examine.
 
 use crate::files;
 use serde::Serialize;
@@ -32,12 +32,12 @@ impl Holder {
     }
 }
 
-/// Whether a descriptor of process `pid` is the program or its link. Processes come and go while this looks.
+/// Whether a descriptor of process `pid` is the program or its link. Processes may start and end meanwhile.
 fn holds(pid: u32, program: u32) -> bool {
     let dir = Path::new("/proc").join(pid.to_string());
     let Ok(descriptors) = fs::read_dir(dir.join("fd")) else { return false };
     descriptors.flatten().any(|descriptor| {
-        // Reading fdinfo of everything would be slow where a process has many files open.
+        // Reading fdinfo of every descriptor would be slow for a process with many open files.
         let target = fs::read_link(descriptor.path()).unwrap_or_default();
         target.to_string_lossy().starts_with("anon_inode:bpf")
             && files::text(dir.join("fdinfo").join(descriptor.file_name()))

@@ -12,12 +12,12 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::Read;
 
-/// What is known of the host.
+/// What is known about the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// What `uname -r` says.
+    /// The release, as `uname -r` prints it.
     pub release: String,
-    /// The version in it.
+    /// The version in the release.
     pub version: Option<KernelVersion>,
     /// Whether it is a PREEMPT_RT kernel.
     pub realtime: bool,
@@ -30,20 +30,20 @@ pub struct Host {
     /// The CPUs.
     #[serde(rename = "cpu_sets")]
     pub cpus: Cpus,
-    /// Whether the kernel takes the BPF programs.
+    /// Whether the kernel accepts the BPF programs.
     pub programs: Trial,
-    /// Whether it delivers every frame that a CPUMAP takes in generic mode.
+    /// Whether the kernel delivers every frame that enters a CPUMAP in generic mode.
     pub generic: Trial,
     /// What limits real-time threads.
     pub real_time: RealTime,
 }
 
 impl Host {
-    /// Looks at this host; tries nothing.
+    /// Collects the facts about this host; tries nothing.
     pub fn look() -> Host {
         let uname = rustix::system::uname();
         let release = uname.release().to_string_lossy().into_owned();
-        // Every PREEMPT_RT kernel says so in its version; the file is older than that.
+        // PREEMPT_RT kernels have this word in their version; the file is an older sign of them.
         let realtime = uname.version().to_string_lossy().contains("PREEMPT_RT")
             || files::text("/sys/kernel/realtime").as_deref() == Some("1");
         Host {
@@ -62,17 +62,17 @@ impl Host {
     }
 }
 
-/// The host's name, as `uname -n` says it.
+/// The host's name, as `uname -n` prints it.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The kernel's build configuration, where it is found.
+/// The kernel's build configuration, if it can be found.
 fn configuration(release: &str) -> Option<String> {
     let packed = || {
         let mut text = String::new();
         let file = File::open("/proc/config.gz").ok()?;
-        // A configuration takes 300 kB; whatever is longer is none.
+        // A configuration takes 300 kB; a much longer file is not one.
         GzDecoder::new(file).take(16 << 20).read_to_string(&mut text).ok()?;
         Some(text)
     };

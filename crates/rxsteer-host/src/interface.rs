@@ -12,10 +12,10 @@ use rxsteer_core::CpuSet;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What is known of one interface.
+/// What is known about one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// As the kernel lists it.
+    /// The interface as the kernel lists it.
     pub link: Link,
     /// The XDP program attached to it.
     pub attached: Option<Attached>,
@@ -23,37 +23,37 @@ pub struct Interface {
     pub xdp: Option<XdpFeatures>,
     /// Which offloads are on.
     pub offloads: Option<Offloads>,
-    /// A veth's other end.
+    /// The other end of a veth.
     pub peer: Option<Peer>,
     /// RX queues in use.
     pub rx_queues: Option<u32>,
     /// RX queues on which the kernel's own RPS or RFS is active.
     pub steered_queues: Option<Vec<SteeredQueue>>,
-    /// The NUMA node of the device behind it.
+    /// The NUMA node of its device.
     pub numa_node: Option<u32>,
     /// That node's CPUs.
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub node_cpus: Option<CpuSet>,
-    /// The interface it stands on, where that is one of this namespace and no peer.
+    /// The interface that it is stacked on, if that is in this namespace and is not a veth peer.
     pub stands_on: Option<String>,
-    /// The bridge, bond or team it is a port of.
+    /// The bridge, bond or team that it is a port of.
     pub port_of: Option<Master>,
-    /// Its ports, if it is one of these.
+    /// Its ports, if it is a bridge, bond or team.
     pub ports: Vec<String>,
-    /// Those that stand on it: VLANs, macvlans and their like.
+    /// The interfaces stacked on it: VLANs, macvlans and similar ones.
     pub above: Vec<Link>,
 }
 
-/// What a driver's XDP can do.
+/// The XDP features of a driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct XdpFeatures {
-    /// It runs programs.
+    /// It runs XDP programs.
     pub native: bool,
     /// It can redirect, also into a CPUMAP.
     pub redirect: bool,
-    /// It takes frames of several buffers.
+    /// It supports frames of several buffers.
     pub frags: bool,
-    /// It gives programs the NIC's hash; not known before Linux 6.8.
+    /// It passes the NIC's hash to programs; unknown before Linux 6.8.
     pub rx_hash: bool,
 }
 
@@ -64,22 +64,22 @@ impl XdpFeatures {
     }
 }
 
-/// Offloads that matter here, and whether they are on.
+/// The offloads that matter here, and whether they are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Offloads {
     /// Merging received segments.
     pub gro: bool,
-    /// The same in the NIC, in a way that can be undone.
+    /// The NIC merges segments in a way that can be undone.
     pub gro_hw: bool,
-    /// The same in the NIC, in a way that can't.
+    /// The NIC merges segments in a way that cannot be undone.
     pub lro: bool,
-    /// Taking 802.1Q tags out of received frames.
+    /// The NIC removes 802.1Q tags from received frames.
     pub rx_vlan: bool,
     /// The same for 802.1ad tags.
     pub rx_vlan_stag: bool,
-    /// Leaving checksums to the device when sending.
+    /// Checksums are left to the device when sending.
     pub tx_checksum: bool,
-    /// Leaving VLAN tags to the device when sending.
+    /// VLAN tags are left to the device when sending.
     pub tx_vlan: bool,
 }
 
@@ -88,7 +88,7 @@ impl Offloads {
         ethtool::active_features(index).ok().map(|active| Self::of(&active))
     }
 
-    /// Of the names of the features that are on.
+    /// From the names of the features that are on.
     fn of(active: &BTreeSet<String>) -> Offloads {
         let on = |name: &str| active.contains(name);
         Offloads {
@@ -105,10 +105,10 @@ impl Offloads {
     }
 }
 
-/// What an interface is a port of.
+/// The interface that another one is a port of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Master {
-    /// Bridge, bond or team; empty if the kernel does not say.
+    /// Bridge, bond or team; empty if the kernel does not report it.
     pub kind: String,
     /// Its name.
     pub name: String,
@@ -125,12 +125,12 @@ pub enum Peer {
         /// Which of its offloads are on.
         offloads: Option<Offloads>,
     },
-    /// In another network namespace, where its settings can't be read.
+    /// In another network namespace, where it cannot be examined.
     Elsewhere,
 }
 
 impl Peer {
-    /// Its name, or a word for it where that can't be seen.
+    /// Its name, or a word for it if the name is unknown.
     pub fn name(&self) -> &str {
         match self {
             Self::Here { name, .. } => name,
@@ -140,14 +140,14 @@ impl Peer {
 }
 
 impl Interface {
-    /// Looks at the interface `name` of this network namespace.
+    /// Examines the interface `name` of this network namespace.
     pub fn look(name: &str) -> Result<Interface, HostError> {
         let links = links()?;
         let link = find(&links, name)?;
         Ok(Self::look_at(link, &links))
     }
 
-    /// Looks at `link`, one of [`links`].
+    /// Examines `link`, one of [`links`].
     pub fn look_at(link: &Link, links: &[Link]) -> Interface {
         let by_index = |index: u32| links.iter().find(|other| other.index == index);
         let dir = queues::dir_of(link);
@@ -188,7 +188,7 @@ fn stands_on(above: &Link, link: &Link) -> bool {
     above.lower == Some(link.index)
         && above.index != link.index
         && !above.lower_is_elsewhere
-        // A veth names its peer there.
+        // For a veth, this is the peer.
         && !above.is("veth")
 }
 

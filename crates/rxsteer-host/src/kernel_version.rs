@@ -1,9 +1,9 @@
-//! A kernel's version, which decides what it can do.
+//! A kernel's version, which determines its features.
 
 use serde::Serialize;
 use std::fmt;
 
-/// A kernel's version, as far as features go by it.
+/// A kernel's version, to the level at which features change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct KernelVersion {
     /// The 6 of 6.18.
@@ -18,7 +18,7 @@ impl KernelVersion {
         KernelVersion { major, minor }
     }
 
-    /// Reads what `uname -r` says: `6.18.44-something`.
+    /// Parses the output of `uname -r`: `6.18.44-something`.
     pub fn of_release(release: &str) -> Option<KernelVersion> {
         let mut parts = release.split('.');
         let major = parts.next()?.parse().ok()?;

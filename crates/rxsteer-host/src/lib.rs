@@ -1,15 +1,15 @@
-//! What this host and its network interfaces can do, how the kernel steers by itself, and changes of that.
+//! What this host and its network interfaces can do, how the kernel itself steers, and changes of these settings.
 //!
-//! Three parts that do not mix. **Facts** ([`Host`], [`Interface`], [`links`]; [`Topology`], [`InterfaceKnobs`],
-//! [`Globals`], [`Load`]) are looked up from sysfs, procfs and netlink, without privileges and without changing anything;
-//! what is unknown is `None`, never an error, since a container may hide any of it. **Findings** ([`judge`]) are what
-//! follows from facts, by functions that look at nothing else, so that made-up hosts can be judged in tests. **Changes**
-//! ([`change`]) write the kernel's own settings, and undo it. Facts of the second group and changes take a [`Root`]: `/`,
-//! or a folder with a recorded tree ([`testing`]). [`peers`] changes the other ends of veths, and changes them back.
+//! The crate has three separate parts. **Facts** ([`Host`], [`Interface`], [`links`]; [`Topology`], [`InterfaceKnobs`],
+//! [`Globals`], [`Load`]) come from sysfs, procfs and netlink. Collecting them requires no privileges and changes
+//! nothing. An unknown fact is `None`, never an error, since a container may hide any of them. **Findings** ([`judge`])
+//! are derived from facts, by functions that read nothing else, so that tests can use invented hosts. **Changes**
+//! ([`change`]) write the kernel's own settings, and undo this. Facts of the second group and changes use a [`Root`]:
+//! `/`, or a folder with a recorded tree ([`testing`]). [`peers`] changes the other ends of veths, and restores them.
 //!
-//! What must hold: looking changes nothing, loads nothing, and does not panic whatever the kernel answers; every
-//! finding that is not fine says why, and every one that stops `rxsteer run` says what to do; what a change must keep to
-//! is said in [`change`].
+//! Invariants: collecting facts changes nothing, loads nothing, and does not panic, whatever the kernel answers. Every
+//! finding that is not fine has a reason, and every one that blocks `rxsteer run` has a remedy. [`change`] states the
+//! invariants of changes.
 #![forbid(unsafe_code)]
 
 mod attached;

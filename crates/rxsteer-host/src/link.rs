@@ -1,4 +1,4 @@
-//! An interface as the kernel lists it, and patterns of its names.
+//! An interface as the kernel lists it, and patterns for interface names.
 
 use crate::attached::Attached;
 use crate::error::HostError;
@@ -18,11 +18,11 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Other names it goes by.
+    /// Alternative names.
     pub alternative_names: Vec<String>,
-    /// What made it (`veth`, `vlan`, `bridge`, `tun`, …); a NIC has none.
+    /// The link kind (`veth`, `vlan`, `bridge`, `tun`, …); a NIC has none.
     pub kind: Option<String>,
-    /// The driver of the device behind it; a virtual interface has none.
+    /// The driver of its device; a virtual interface has none.
     pub driver: Option<String>,
     /// Whether it is a Wi-Fi interface.
     pub is_wifi: bool,
@@ -30,27 +30,27 @@ pub struct Link {
     pub up: bool,
     /// ARPHRD_…: what its frames begin with.
     pub hardware_type: u16,
-    /// Largest packet.
+    /// The largest packet.
     pub mtu: Option<u32>,
     /// Hardware address.
     #[serde(skip)]
     pub address: Vec<u8>,
-    /// The interface it stands on, or a veth's peer.
+    /// The interface that it is stacked on, or a veth's peer.
     pub lower: Option<u32>,
-    /// Whether that is in another network namespace.
+    /// Whether that interface is in another network namespace.
     pub lower_is_elsewhere: bool,
-    /// The number that this network namespace has for that one.
+    /// The number of that other namespace in this one.
     #[serde(skip)]
     pub lower_namespace: Option<u32>,
-    /// The bridge, bond or team it is a port of.
+    /// The bridge, bond or team that it is a port of.
     pub master: Option<u32>,
-    /// For a VLAN interface its EtherType.
+    /// The EtherType of a VLAN interface.
     pub vlan_protocol: Option<u16>,
-    /// RX queues there could be.
+    /// The most RX queues that it can have.
     pub max_rx_queues: Option<u32>,
-    /// TX queues there could be.
+    /// The most TX queues that it can have.
     pub max_tx_queues: Option<u32>,
-    /// Bus and name of the device behind it.
+    /// Bus and name of its device.
     #[serde(skip)]
     pub parent: Option<(String, String)>,
     /// The XDP program attached to it.
@@ -59,19 +59,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// The device behind it in sysfs. Buses, unlike `/sys/class/net`, are the same in every network namespace.
+    /// Its device in sysfs. Buses, unlike `/sys/class/net`, are the same in every network namespace.
     pub(crate) fn device(&self) -> Option<PathBuf> {
         let (bus, name) = self.parent.as_ref()?;
         Some(["/sys/bus", bus, "devices", name].iter().collect())
     }
 
-    /// Whether there is a device behind it, not only software.
+    /// Whether it has a device, and does not consist of software only.
     pub fn is_physical(&self) -> bool {
         self.parent.is_some() && self.kind.is_none() && self.hardware_type == ETHERNET
     }
 
-    /// Whether frames may come with a TCP or UDP checksum that their sender left to a device (CHECKSUM_PARTIAL): those
-    /// of software interfaces and paravirtual NICs were on no wire.
+    /// Whether frames may arrive with a TCP or UDP checksum that their sender left to a device (CHECKSUM_PARTIAL).
+    /// Frames of software interfaces and paravirtual NICs may: they were never on a wire.
     pub fn may_leave_checksums(&self) -> bool {
         const PARAVIRTUAL: [&str; 5] =
             ["hv_netvsc", "vif", "virtio_net", "vmxnet3", "xen_netfront"];
@@ -85,16 +85,16 @@ impl Link {
     }
 }
 
-/// A name, or a pattern of names as a shell's: `veth*`, `eth[0-3]`.
+/// A name, or a pattern of names in the syntax of a shell: `veth*`, `eth[0-3]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
-    /// Nothing for a plain name, which may then contain anything.
+    /// `None` for a plain name, which may then contain any character.
     pattern: Option<glob::Pattern>,
 }
 
 impl Pattern {
-    /// Reads a name or pattern.
+    /// Parses a name or pattern.
     pub fn new(text: &str) -> Result<Pattern, HostError> {
         let pattern = text.contains(['*', '?', '[']).then(|| glob::Pattern::new(text)).transpose();
         let pattern = pattern
@@ -102,12 +102,12 @@ impl Pattern {
         Ok(Pattern { text: text.to_owned(), pattern })
     }
 
-    /// Whether it is a pattern, which may match none, several, or interfaces that appear later.
+    /// Whether it is a pattern, which may match no interface, several, or interfaces that appear later.
     pub fn is_open(&self) -> bool {
         self.pattern.is_some()
     }
 
-    /// Whether it means this interface.
+    /// Whether it matches this interface.
     pub fn matches(&self, link: &Link) -> bool {
         let mut names = std::iter::once(&link.name).chain(&link.alternative_names);
         match &self.pattern {

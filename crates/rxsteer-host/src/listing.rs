@@ -4,7 +4,7 @@ use crate::error::HostError;
 use crate::link::Link;
 use crate::netlink::route;
 
-/// Every interface of this network namespace.
+/// All interfaces of this network namespace.
 pub fn links() -> Result<Vec<Link>, HostError> {
     let mut links = route::links().map_err(HostError::Links)?;
     for link in &mut links {
@@ -20,7 +20,7 @@ fn driver(link: &Link) -> Option<String> {
     Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
-/// The interface of that name.
+/// The interface with that name.
 pub(crate) fn find<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, HostError> {
     let by_name = links.iter().find(|link| link.name == name);
     let by_other = || links.iter().find(|link| link.alternative_names.iter().any(|is| is == name));

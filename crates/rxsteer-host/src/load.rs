@@ -1,39 +1,39 @@
-//! How busy the CPUs are with receiving, by the kernel's own counts.
+//! How busy the CPUs are with receiving, according to the kernel's own counts.
 //!
-//! Whether steering helps depends on load, which only two looks some time apart can show: [`Load::look`], wait,
-//! look again, [`Load::since`]. The counts of CPUs are of the whole host, those of frames of this network namespace.
+//! Whether steering helps depends on load, which only two readings some time apart can show: [`Load::look`], wait, look
+//! again, [`Load::since`]. The counts of CPUs cover the whole host; those of frames cover this network namespace.
 
 use crate::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What one CPU did, up to now or between two looks. The kernel's counts have 32 bits and wrap.
+/// What one CPU did, since boot or between two readings. The kernel's counts have 32 bits and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuLoad {
     /// The CPU's id.
     pub cpu: u32,
-    /// Frames it took up.
+    /// Frames that it processed.
     pub processed: u32,
-    /// Packets its backlog was too full for.
+    /// Packets that its full backlog refused.
     pub dropped: u32,
-    /// How often it had to stop with work left over.
+    /// How often it stopped polling although work was left.
     pub squeezed: u32,
     /// How often another CPU woke it for packets that RPS sent here.
     pub received_rps: u32,
     /// Packets that the flow limit dropped.
     pub flow_limited: u32,
-    /// What it spent its time on.
+    /// How it spent its time.
     pub ticks: Ticks,
 }
 
-/// A CPU's time, in the ticks of `/proc/stat`; all 0 where it does not say.
+/// A CPU's time, in the ticks of `/proc/stat`; all 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ticks {
     /// In softirqs.
     pub softirq: u64,
-    /// Idle, also while it waits for disks.
+    /// Idle, including waits for disks.
     pub idle: u64,
-    /// All of it.
+    /// All of its time.
     pub all: u64,
 }
 
@@ -47,12 +47,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Looks at what was done since the host was started; `None` where the kernel does not say.
+    /// Reads the counts since the host started; `None` if the kernel does not report them.
     pub fn look() -> Option<Load> {
         Self::look_in(&Root::host())
     }
 
-    /// The same of the host below `root`.
+    /// The same for the host below `root`.
     pub fn look_in(root: &Root) -> Option<Load> {
         let mut load = Self::read(&root.text("/proc/net/softnet_stat")?)?;
         let stat = root.text("/proc/stat").unwrap_or_default();
@@ -63,11 +63,11 @@ impl Load {
         Some(load)
     }
 
-    /// Reads `/proc/net/softnet_stat`: a line for each online CPU, in hexadecimal.
+    /// Parses `/proc/net/softnet_stat`: a line for each online CPU, in hexadecimal.
     fn read(text: &str) -> Option<Load> {
         let line = |(row, line): (usize, &str)| {
             let field = |index| u32::from_str_radix(line.split_whitespace().nth(index)?, 16).ok();
-            // Lines say which CPU they are of since Linux 5.10.
+            // Since Linux 5.10, each line contains the number of its CPU.
             let cpu = field(12).or(u32::try_from(row).ok())?;
             let (processed, dropped, squeezed) = (field(0)?, field(1)?, field(2)?);
             Some(CpuLoad {
@@ -84,7 +84,7 @@ impl Load {
         Some(Load { cpus, received: BTreeMap::new() })
     }
 
-    /// What was done since an earlier look, by the CPUs that were there both times.
+    /// What was done since an earlier reading, by the CPUs that are in both.
     #[must_use]
     pub fn since(&self, earlier: &Load) -> Load {
         let difference = |now: &CpuLoad| {
@@ -111,8 +111,8 @@ impl Load {
 }
 
 impl Ticks {
-    /// Reads the line of a CPU in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal; what follows is
-    /// counted among these.
+    /// Parses the line of a CPU in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal. The fields
+    /// after these are already included in them.
     fn of(cpu: u32, stat: &str) -> Option<Ticks> {
         let name = format!("cpu{cpu}");
         let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
@@ -123,7 +123,7 @@ impl Ticks {
     }
 }
 
-/// Reads `/proc/net/dev`: after the name bytes, then frames.
+/// Parses `/proc/net/dev`: after the name the bytes, then the frames.
 fn received(text: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let (name, counts) = line.split_once(':')?;

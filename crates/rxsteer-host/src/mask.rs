@@ -5,15 +5,15 @@ use rxsteer_core::{CpuId, CpuSet};
 use serde::{Serialize, Serializer};
 use std::fmt::{self, Write};
 
-/// Bits of a group.
+/// The number of bits in a group.
 const GROUP: usize = 32;
 
-/// The numbers of the bits that are set, ascending; `None` where the text is no mask.
+/// The numbers of the set bits, ascending; `None` if the text is not a mask.
 pub fn bits(text: &str) -> Option<Vec<usize>> {
     let text = text.trim();
     let mut bits = Vec::new();
     for (group, digits) in text.rsplit(',').enumerate() {
-        // from_str_radix takes a sign, too.
+        // from_str_radix accepts a sign, too.
         let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         let is_whole = matches!(digits.len(), 1..=8) && is_hex;
         let word = u32::from_str_radix(digits, 16).ok().filter(|_| is_whole)?;
@@ -47,29 +47,29 @@ pub fn hex(bits: impl IntoIterator<Item = usize>, width: usize) -> String {
     text
 }
 
-/// A set of CPUs that may be empty: what a mask says.
+/// A set of CPUs that may be empty, as a mask represents it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuMask(pub Option<CpuSet>);
 
 impl CpuMask {
-    /// Reads the kernel's mask; `None` where the text is none, or names a CPU above [`CpuId::MAX`].
+    /// Parses a mask of the kernel; `None` if the text is not a mask, or names a CPU above [`CpuId::MAX`].
     pub fn read(text: &str) -> Option<CpuMask> {
         let cpu = |bit: usize| CpuId::new(u16::try_from(bit).ok()?);
         let cpus: Option<Vec<CpuId>> = bits(text)?.into_iter().map(cpu).collect();
         Some(CpuMask(CpuSet::new(cpus?)))
     }
 
-    /// As the kernel writes it on a host whose CPU ids are below `ids` (`nr_cpu_ids`).
+    /// The mask as the kernel writes it on a host whose CPU ids are below `ids` (`nr_cpu_ids`).
     pub fn hex(&self, ids: usize) -> String {
         hex(self.iter().map(CpuId::index), ids)
     }
 
-    /// Whether no CPU is in it.
+    /// Whether it has no CPU.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether `cpu` is in it.
+    /// Whether it has `cpu`.
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.0.as_ref().is_some_and(|set| set.contains(cpu))
     }
@@ -91,7 +91,7 @@ impl fmt::Display for CpuMask {
     }
 }
 
-/// The list, `"1-3"`; the empty text for none.
+/// As a list, `"1-3"`; an empty text if it has no CPU.
 impl Serialize for CpuMask {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn masks_are_the_kernels() {
         let hex = |list: &str, ids| CpuMask(list.parse().ok()).hex(ids);
-        // As shown by hosts of 2, 16, 72 and 96 CPUs.
+        // As hosts with 2, 16, 72 and 96 CPUs show them.
         assert_eq!(hex("0-1", 2), "3");
         assert_eq!(hex("1-3", 16), "000e");
         assert_eq!(hex("", 72), "00,00000000,00000000");
@@ -133,12 +133,12 @@ mod tests {
             let width = ids.last().map_or(1, |id| usize::from(*id) + 1) + above;
             let text = mask.hex(width);
             prop_assert_eq!(CpuMask::read(&text), Some(mask.clone()));
-            // Every group but the first has eight digits, and all digits together hold just `width` bits.
+            // Every group but the first has eight digits, and all digits together have exactly `width` bits.
             let digits: Vec<usize> = text.split(',').map(str::len).collect();
             prop_assert!(digits[1..].iter().all(|digits| *digits == 8));
             prop_assert_eq!(digits.len(), width.div_ceil(32));
             prop_assert_eq!(digits[0], (width - (digits.len() - 1) * 32).div_ceil(4));
-            // Leading zeroes left out, as people write them, mean the same.
+            // Masks without leading zeroes, as people write them, are equal.
             let short = text.trim_start_matches(['0', ',']);
             prop_assert_eq!(CpuMask::read(if short.is_empty() { "0" } else { short }), Some(mask));
         }

@@ -1,4 +1,4 @@
-//! Who else sets steering: services that run, `.link` files of systemd, and scripts.
+//! Other software that sets steering: running services, `.link` files of systemd, and scripts.
 
 use crate::root::Root;
 use serde::Serialize;
@@ -6,26 +6,26 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-/// What one of them changes.
+/// What such software changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// `smp_affinity` of interrupts: which CPU receives, so which cache is near.
+    /// `smp_affinity` of interrupts. It determines which CPU receives, and therefore which cache is near.
     Interrupts,
     /// `rps_cpus` and other files of queues.
     Queues,
-    /// Any of them, by rules of its own.
+    /// Any of these, by its own rules.
     Anything,
 }
 
-/// Something that sets steering, too.
+/// Something else that sets steering.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Other {
     /// What it is: a process, or a file.
     pub what: String,
     /// What it changes.
     pub reach: Reach,
-    /// What follows for settings of ours.
+    /// The consequence for the settings that rxsteer makes.
     pub effect: &'static str,
 }
 
@@ -55,7 +55,7 @@ const SERVICES: [(&str, Reach, &str); 4] = [
     ),
 ];
 
-/// Folders with files of systemd that describe interfaces.
+/// Folders with systemd's files that describe interfaces.
 const LINK_FOLDERS: [&str; 4] = [
     "/etc/systemd/network",
     "/run/systemd/network",
@@ -63,7 +63,7 @@ const LINK_FOLDERS: [&str; 4] = [
     "/usr/lib/systemd/network",
 ];
 
-/// Folders and files with what runs at boot or when an interface comes up.
+/// Folders and files with scripts that run at boot or when an interface comes up.
 const SCRIPTS: [&str; 12] = [
     "/etc/udev/rules.d",
     "/etc/network/if-up.d",
@@ -80,7 +80,7 @@ const SCRIPTS: [&str; 12] = [
     "/etc/sysctl.d",
 ];
 
-/// Words that such a file sets steering by.
+/// Words by which such a file sets steering.
 const WORDS: [&str; 6] = [
     "rps_cpus",
     "rps_flow_cnt",
@@ -89,13 +89,13 @@ const WORDS: [&str; 6] = [
     "flow_limit_cpu_bitmap",
     "packet_steering",
 ];
-/// What VyOS has on a line of its own, below `offload`.
+/// The word that VyOS has on a separate line, below `offload`.
 const VYOS: &str = "rps";
 
-/// A longer file is no script.
+/// A longer file is not a script.
 const LONGEST: u64 = 1 << 20;
 
-/// Who sets steering beside us, below `root`.
+/// Other software that sets steering, below `root`.
 pub fn others(root: &Root) -> Vec<Other> {
     let mut found = services(root);
     found.extend(link_files(root));
@@ -135,8 +135,8 @@ fn scripts(root: &Root) -> Vec<Other> {
         .collect()
 }
 
-/// The files in these folders (or these files) that have one of the words outside of comments. Our own say so in their
-/// first line, and are left out.
+/// The files in these folders (or these files) that contain one of the words outside of comments. Files written by
+/// rxsteer are excluded: their first line identifies them.
 fn files_with<'a>(
     root: &'a Root,
     places: &'a [&'a str],
@@ -158,7 +158,7 @@ fn files_with<'a>(
 }
 
 fn text_of(path: &Path) -> Option<String> {
-    // A folder, or a device that would never end, is no script.
+    // A folder is not a script, nor is a device, whose content never ends.
     let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());
     let mut bytes = Vec::new();
     fs::File::open(path).ok().filter(|_| is_file)?.take(LONGEST).read_to_end(&mut bytes).ok()?;

@@ -1,4 +1,4 @@
-//! The queues that an interface uses, and RX queues that the kernel steers itself.
+//! The queues that an interface uses, and the RX queues that the kernel itself steers.
 
 use crate::files;
 use crate::link::Link;
@@ -7,38 +7,39 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// An RX queue whose packets the kernel steers after us.
+/// An RX queue whose packets the kernel's own steering handles after rxsteer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SteeredQueue {
     /// Its number.
     pub queue: u32,
-    /// `rps_cpus`, without leading zeroes; empty where only RFS is on.
+    /// `rps_cpus`, without leading zeroes; empty if only RFS is on.
     pub rps_cpus: String,
     /// Entries of its flow table (RFS).
     pub rps_flow_cnt: u64,
 }
 
 impl Link {
-    /// The RX queues it uses, if sysfs says so.
+    /// The number of RX queues in use, if sysfs reports it.
     pub fn rx_queues(&self) -> Option<u32> {
         dir_of(self).map(|dir| received_on(&dir).len() as u32)
     }
 
-    /// The same by its driver (`ethtool -l`), which answers for this network namespace whatever sysfs shows.
+    /// The same, as reported by its driver (`ethtool -l`), which does not depend on the network namespace that sysfs
+    /// shows.
     pub fn rx_queues_of_driver(&self) -> Option<u32> {
         let channels = ethtool::channels(self.index).ok()?;
         Some(channels.used).filter(|used| *used > 0)
     }
 
-    /// The TX queues it uses; where sysfs does not say so, those it can have.
+    /// The number of TX queues in use; if sysfs does not report it, the most that the interface can have.
     pub fn tx_queues(&self) -> Option<u32> {
         let used = dir_of(self).map(|dir| numbered(&dir, "tx-").len() as u32);
         used.or(self.max_tx_queues)
     }
 }
 
-/// The interface's queues in sysfs. A mount of sysfs shows the network namespace it was mounted in, which need not be
-/// ours; there the same name may be something else, or nothing.
+/// The interface's queues in sysfs. A mount of sysfs shows the network namespace in which it was mounted, which may not
+/// be ours. There, the same name may belong to another interface, or to none.
 pub(crate) fn dir_of(link: &Link) -> Option<PathBuf> {
     let dir = Path::new("/sys/class/net").join(&link.name);
     let address: Vec<String> = link.address.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -48,12 +49,12 @@ pub(crate) fn dir_of(link: &Link) -> Option<PathBuf> {
     (same && queues.is_dir()).then_some(queues)
 }
 
-/// The RX queues in use: their numbers and directories, ascending.
+/// The RX queues in use: their numbers and directories, in ascending order.
 pub(crate) fn received_on(queues: &Path) -> Vec<(u32, PathBuf)> {
     numbered(queues, "rx-")
 }
 
-/// The entries of a folder whose name is `prefix` and a number, by their numbers, ascending.
+/// The entries of a folder whose name is `prefix` and a number, in ascending order of the numbers.
 pub(crate) fn numbered(folder: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = entries
@@ -72,8 +73,9 @@ pub fn steered_by_kernel(link: &Link) -> Option<Vec<SteeredQueue>> {
     Some(steered(&dir_of(link)?))
 }
 
-/// Those the kernel steers: by RPS with a CPU map, by RFS with a flow table once there is a global one. The latter's
-/// size can be seen in the first network namespace only; elsewhere it is taken to be there.
+/// The queues that the kernel steers: by RPS if they have a CPU map; by RFS if they have a flow table and there is a
+/// sock flow table. The size of the latter is visible only in the first network namespace; elsewhere it is assumed to
+/// exist.
 pub(crate) fn steered(queues: &Path) -> Vec<SteeredQueue> {
     steered_with(queues, files::number("/proc/sys/net/core/rps_sock_flow_entries"))
 }

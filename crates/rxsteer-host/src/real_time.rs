@@ -1,8 +1,9 @@
-//! What real-time threads leave to ordinary processes of their CPU.
+//! How much time real-time threads leave to ordinary processes of their CPU.
 //!
-//! Up to Linux 6.11 real-time threads are stopped for the rest of each period once they had `sched_rt_runtime_us` of
-//! `sched_rt_period_us` (-1: never). From 6.12 on a deadline server runs ordinary processes that got nothing for most
-//! of a second: 50 ms of each 1000 ms, unless debugfs says otherwise (sched(7), kernel/sched/deadline.c).
+//! Up to Linux 6.11, the kernel stops real-time threads for the rest of each period once they have run for
+//! `sched_rt_runtime_us` of `sched_rt_period_us` (-1: never). From 6.12 on, a deadline server runs ordinary processes
+//! that got no time for most of a second: 50 ms of each 1000 ms, unless debugfs has another value (sched(7),
+//! kernel/sched/deadline.c).
 
 use crate::files;
 use crate::kernel_version::KernelVersion;
@@ -12,9 +13,9 @@ use std::path::Path;
 
 /// The first kernel with the deadline server.
 const FAIR_SERVER: KernelVersion = KernelVersion::new(6, 12);
-/// What its deadline server grants where nothing else is set.
+/// What its deadline server grants by default.
 const FAIR_SERVER_PERMILLE: u32 = 50;
-/// Where the servers' settings stand, a folder for each CPU.
+/// The settings of the servers: a folder for each CPU.
 const SERVERS: &str = "/sys/kernel/debug/sched/fair_server";
 
 /// The limits of real-time threads.
@@ -24,15 +25,15 @@ pub struct RealTime {
     pub runtime_us: Option<i64>,
     /// `kernel.sched_rt_period_us`.
     pub period_us: Option<i64>,
-    /// What the deadline server grants ordinary processes, in thousandths of a CPU: the least of all CPUs, where
-    /// debugfs shows.
+    /// What the deadline server grants ordinary processes, in thousandths of a CPU: the smallest value of all CPUs, if
+    /// debugfs shows it.
     pub server_permille: Option<u32>,
-    /// Whether this process may put threads into other scheduling classes (CAP_SYS_NICE).
+    /// Whether this process may change the scheduling class of threads (CAP_SYS_NICE).
     pub may_schedule: Option<bool>,
 }
 
 impl RealTime {
-    /// Looks at this host.
+    /// Reads the limits of this host.
     pub fn look() -> RealTime {
         let sets = capabilities(None).ok();
         RealTime {
@@ -43,7 +44,7 @@ impl RealTime {
         }
     }
 
-    /// What is left to ordinary processes of a CPU whose real-time threads never sleep, in thousandths; 0: nothing.
+    /// How much a CPU whose real-time threads never sleep leaves to ordinary processes, in thousandths; 0: nothing.
     pub fn left_permille(&self, version: Option<KernelVersion>) -> u32 {
         let is_new = version.is_some_and(|version| version >= FAIR_SERVER);
         let by_server =
@@ -58,7 +59,7 @@ impl RealTime {
     }
 }
 
-/// The least that a server grants.
+/// The smallest value that a server grants.
 fn servers(folder: &Path) -> Option<u32> {
     let of_cpu = |cpu: &Path| {
         let runtime: u64 = files::number(cpu.join("runtime"))?;

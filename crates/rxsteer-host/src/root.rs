@@ -1,4 +1,5 @@
-//! The folder below which `/sys`, `/proc`, `/etc` and `/run` are looked at and written: `/`, or one with a recorded tree.
+//! The folder below which `/sys`, `/proc`, `/etc` and `/run` are read and written: `/`, or a folder with a recorded
+//! tree.
 
 use crate::files;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -8,12 +9,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Settings of the network core. All but a few can be seen in the first network namespace only, and hold for all.
+/// Settings of the network core. Most of them are visible only in the first network namespace, and apply to all
+/// namespaces.
 const NET_CORE: &str = "/proc/sys/net/core/";
 
-/// Files by their absolute paths, as the kernel names them. A test puts a simulated kernel in its place.
+/// Files by their absolute paths, as the kernel names them. Tests replace it by a simulated kernel.
 pub trait Tree {
-    /// The whole text of a file, as it is.
+    /// The whole text of a file, unchanged.
     fn read(&self, path: &str) -> io::Result<String>;
     /// Writes a file that exists, with one system call.
     fn write(&self, path: &str, text: &str) -> io::Result<()>;
@@ -30,7 +32,7 @@ impl Default for Root {
 }
 
 impl Root {
-    /// This host itself.
+    /// This host.
     pub fn host() -> Root {
         Root(PathBuf::from("/"))
     }
@@ -40,46 +42,46 @@ impl Root {
         Root(folder.into())
     }
 
-    /// Whether it is this host itself, so that netlink and system calls speak of it, too.
+    /// Whether it is this host, so that netlink and system calls refer to it as well.
     pub fn is_host(&self) -> bool {
         self.0 == Path::new("/")
     }
 
-    /// Where a file named by an absolute path is.
+    /// The real path of a file with this absolute path.
     pub fn path(&self, absolute: impl AsRef<Path>) -> PathBuf {
         let absolute = absolute.as_ref();
         self.0.join(absolute.strip_prefix("/").unwrap_or(absolute))
     }
 
-    /// The file's text without blanks around it; `None` where it can't be read.
+    /// The file's text without surrounding white space; `None` if it cannot be read.
     pub(crate) fn text(&self, absolute: &str) -> Option<String> {
         self.read(absolute).ok().map(|text| text.trim().to_owned())
     }
 
-    /// The file's number.
+    /// The number in the file.
     pub(crate) fn number<T: std::str::FromStr>(&self, absolute: &str) -> Option<T> {
         self.text(absolute)?.parse().ok()
     }
 
-    /// The names in a folder, in ascending order; none where it can't be read.
+    /// The names in a folder, in ascending order; none if it cannot be read.
     pub(crate) fn names(&self, absolute: impl AsRef<Path>) -> Vec<String> {
         files::names(self.path(absolute))
     }
 
-    /// Whether a file may be written; nothing is.
+    /// Whether a file may be written; this writes nothing.
     pub(crate) fn may_write(&self, path: &str) -> io::Result<()> {
         let at = self.path(path);
         self.anywhere(path, || OpenOptions::new().write(true).open(&at).map(drop))
     }
 
-    /// Does something with a file here, or where it is not, in the first network namespace.
+    /// Runs `work` on a file here, or, if the file does not exist here, in the first network namespace.
     fn anywhere<T: Send>(
         &self,
         path: &str,
         work: impl Fn() -> io::Result<T> + Send + Sync,
     ) -> io::Result<T> {
         match work() {
-            // Settings of the network core are shown to that namespace alone.
+            // Settings of the network core are visible only in the first namespace.
             Err(error) if error.kind() == io::ErrorKind::NotFound && path.starts_with(NET_CORE) => {
                 self.in_first_namespace(work).unwrap_or(Err(error))
             }
@@ -87,10 +89,10 @@ impl Root {
         }
     }
 
-    /// Does something in the first network namespace, where this process may enter it and is not in it; else `None`.
+    /// Runs `work` in the first network namespace; `None` if this process is already in it or may not enter it.
     ///
-    /// Nothing names that namespace. It is the one of process 1, or of the process that started this one by
-    /// `ip netns exec`: one in which the file is found.
+    /// No name identifies that namespace. It is the namespace of process 1, or that of an ancestor of this process
+    /// (after `ip netns exec`): the first one in which the file exists.
     fn in_first_namespace<T: Send>(
         &self,
         work: impl Fn() -> io::Result<T> + Send + Sync,
@@ -113,7 +115,7 @@ fn is_absent<T>(result: &io::Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Does something on a thread in that network namespace; this one stays where it is.
+/// Runs `work` in a thread that enters that network namespace; the calling thread stays in its own.
 fn inside<T: Send>(
     namespace: &fs::File,
     work: &(impl Fn() -> io::Result<T> + Sync),
@@ -127,13 +129,13 @@ fn inside<T: Send>(
     })
 }
 
-/// The process that started this one, the one that started that, and so on.
+/// The ancestors of this process: its parent first.
 fn ancestors() -> impl Iterator<Item = u32> {
     let parent = |process: &str| {
         let status = files::text(format!("/proc/{process}/status"))?;
         files::field(&status, "PPid")?.parse().ok().filter(|parent: &u32| *parent > 1)
     };
-    // More are not looked at: process ids could go round.
+    // The limit prevents an endless loop, since process ids can be reused.
     std::iter::successors(parent("self"), move |process| parent(&process.to_string())).take(64)
 }
 
@@ -146,7 +148,7 @@ impl Tree for Root {
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
         let at = self.path(path);
         self.anywhere(path, || {
-            // Cutting it off first means something in a recorded tree alone.
+            // Truncating matters only in a recorded tree.
             let mut file = OpenOptions::new().write(true).truncate(true).open(&at)?;
             file.write_all(text.as_bytes())
         })

@@ -1,4 +1,4 @@
-//! What spreads packets in a NIC and its driver: RSS, channels, NAPI instances.
+//! How a NIC and its driver spread packets: RSS, channels, NAPI instances.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,38 +10,38 @@ pub struct Rss {
     pub function: Option<String>,
     /// The indirection table: RX queues, indexed by the low bits of the hash.
     pub table: Vec<u32>,
-    /// By type of flow (`tcp4`, `udp6`, …) what is hashed; empty before Linux 6.17.
+    /// The hashed fields by type of flow (`tcp4`, `udp6`, …); empty before Linux 6.17.
     pub fields: BTreeMap<String, Vec<String>>,
 }
 
 impl Rss {
-    /// How many queues the table names.
+    /// The number of queues in the table.
     pub fn queues(&self) -> usize {
         self.table.iter().collect::<BTreeSet<_>>().len()
     }
 }
 
-/// Channels of a NIC: queues with an interrupt.
+/// The channels of a NIC: queues with an interrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Channels {
-    /// Those that receive.
+    /// Channels that receive.
     pub used: u32,
-    /// Those that could (`ethtool -L`).
+    /// Channels that could receive (`ethtool -L`).
     pub most: u32,
 }
 
-/// A NAPI instance: what polls a queue.
+/// A NAPI instance, which polls a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Napi {
     /// Its number.
     pub id: u32,
     /// Its interrupt.
     pub interrupt: Option<u32>,
-    /// Whether it polls in a thread.
+    /// Whether a thread polls it.
     pub threaded: bool,
     /// That thread.
     pub thread: Option<u32>,
-    /// Polls without an interrupt before it is armed again.
+    /// The number of polls without an interrupt before the interrupt is armed again.
     pub defer_hard_irqs: Option<u32>,
     /// How long GRO may hold packets, in ns.
     pub gro_flush_timeout_ns: Option<u64>,

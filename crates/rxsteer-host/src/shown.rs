@@ -1,4 +1,4 @@
-//! CPU sets in machine-readable facts, in the kernel's list format.
+//! Serializes CPU sets in machine-readable facts, in the kernel's list format.
 
 use rxsteer_core::CpuSet;
 use serde::Serializer;

@@ -1,22 +1,22 @@
-//! Looks at what an interface does by itself: RSS, channels, NAPI instances.
+//! Reads how an interface spreads packets by itself: RSS, channels, NAPI instances.
 
 use crate::netlink::{ethtool, netdev};
 use crate::rss::{Channels, Napi, Rss};
 use serde::Serialize;
 
-/// What an interface of this network namespace does by itself; what its driver does not say is `None`.
+/// How an interface of this network namespace spreads packets by itself; `None` where its driver does not report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spreading {
     /// RSS.
     pub rss: Option<Rss>,
     /// Channels.
     pub channels: Option<Channels>,
-    /// NAPI instances; none before Linux 6.7, and while the interface is down.
+    /// NAPI instances; empty before Linux 6.7, and while the interface is down.
     pub napi: Vec<Napi>,
 }
 
 impl Spreading {
-    /// Looks at the interface of that number.
+    /// Reads that of the interface with this index.
     pub fn look(index: u32) -> Spreading {
         Spreading {
             rss: ethtool::rss(index).ok().filter(|rss| *rss != Rss::default()),

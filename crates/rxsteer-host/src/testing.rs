@@ -21,23 +21,23 @@ use std::path::Path;
 /// A host.
 #[derive(Clone, Debug)]
 pub struct MachineSpec {
-    /// The ids of its CPUs, ascending.
+    /// The ids of its CPUs, in ascending order.
     pub ids: Vec<u16>,
-    /// CPUs of a core: 1, or 2 with SMT. Siblings are half the CPUs apart, as on most hosts.
+    /// CPUs per core: 1, or 2 with SMT. As on most hosts, sibling ids differ by half the number of CPUs.
     pub threads_per_core: usize,
-    /// NUMA nodes, each a package; CPUs are divided among them in runs, siblings together.
+    /// NUMA nodes, each one package. Each node has consecutive CPUs, with siblings on the same node.
     pub nodes: usize,
-    /// Cores that share a last-level cache; 0: all of a node do.
+    /// Cores that share a last-level cache; 0: all cores of a node.
     pub cores_per_cache: usize,
-    /// CPUs that do not run, as a list.
+    /// Offline CPUs, as a list.
     pub offline: &'static str,
-    /// CPUs that are isolated, as a list.
+    /// Isolated CPUs, as a list.
     pub isolated: &'static str,
-    /// CPUs without a tick, as a list.
+    /// CPUs without a timer tick, as a list.
     pub nohz_full: &'static str,
     /// `rps_sock_flow_entries`.
     pub sock_flow_entries: u64,
-    /// Interfaces beside `lo`.
+    /// Interfaces besides `lo`.
     pub nics: Vec<NicSpec>,
     /// Processes: (id, name).
     pub processes: Vec<(u32, &'static str)>,
@@ -50,7 +50,7 @@ pub struct NicSpec {
     pub name: &'static str,
     /// RX queues.
     pub rx: u32,
-    /// TX queues; with one there is no XPS.
+    /// TX queues; an interface with one queue has no XPS.
     pub tx: u32,
     /// The driver of its device; none for a virtual interface.
     pub driver: Option<&'static str>,
@@ -60,14 +60,14 @@ pub struct NicSpec {
     pub hardware_type: u16,
     /// The NUMA node of its device.
     pub node: i32,
-    /// The CPU that serves the interrupt of RX queue i is `interrupts[i % len]`; none without.
+    /// The CPU that serves the interrupt of RX queue i is `interrupts[i % len]`; empty: there are no interrupts.
     pub interrupts: Vec<u16>,
-    /// CPUs in every `rps_cpus`, as a list.
+    /// The CPUs in every `rps_cpus`, as a list.
     pub rps_cpus: &'static str,
 }
 
 impl NicSpec {
-    /// A NIC with a queue of each direction and an interrupt on the first CPU.
+    /// A NIC with one queue in each direction and an interrupt on the first CPU.
     pub fn named(name: &'static str) -> NicSpec {
         NicSpec {
             name,
@@ -82,7 +82,7 @@ impl NicSpec {
         }
     }
 
-    /// A virtual interface of this kind, without device and interrupts.
+    /// A virtual interface of this kind, without a device and interrupts.
     pub fn made_by(name: &'static str, kind: &'static str, hardware_type: u16) -> NicSpec {
         NicSpec {
             driver: None,
@@ -93,13 +93,13 @@ impl NicSpec {
         }
     }
 
-    /// With so many queues.
+    /// With this many queues.
     #[must_use]
     pub fn queues(self, rx: u32, tx: u32) -> NicSpec {
         NicSpec { rx, tx, ..self }
     }
 
-    /// With its interrupts on these CPUs, in turns.
+    /// With its interrupts on these CPUs in turn.
     #[must_use]
     pub fn interrupts(self, cpus: impl IntoIterator<Item = u16>) -> NicSpec {
         NicSpec { interrupts: cpus.into_iter().collect(), ..self }
@@ -146,33 +146,33 @@ impl MachineSpec {
         }
     }
 
-    /// With two CPUs a core.
+    /// With two CPUs per core.
     #[must_use]
     pub fn smt(self) -> MachineSpec {
         MachineSpec { threads_per_core: 2, ..self }
     }
 
-    /// With so many nodes.
+    /// With this many nodes.
     #[must_use]
     pub fn nodes(self, nodes: usize) -> MachineSpec {
         MachineSpec { nodes, ..self }
     }
 
-    /// With an interface more.
+    /// With one more interface.
     #[must_use]
     pub fn nic(mut self, nic: NicSpec) -> MachineSpec {
         self.nics.push(nic);
         self
     }
 
-    /// With a process more.
+    /// With one more process.
     #[must_use]
     pub fn process(mut self, id: u32, name: &'static str) -> MachineSpec {
         self.processes.push((id, name));
         self
     }
 
-    /// Writes the files below `folder`, which is made.
+    /// Creates `folder`, and writes the files below it.
     pub fn build(&self, folder: &Path) -> io::Result<Root> {
         let tree = Files { root: Root::at(folder) };
         self.cpu_files(&tree)?;
@@ -189,7 +189,7 @@ impl MachineSpec {
         Ok(tree.root)
     }
 
-    /// The places of the CPUs of the core that `place` is in. Siblings are `ids.len() / threads` places apart.
+    /// The places of the CPUs in the core of the CPU at `place`. Siblings are `ids.len() / threads` places apart.
     fn core(&self, place: usize) -> (usize, Vec<usize>) {
         let cores = self.ids.len() / self.threads_per_core;
         let core = place % cores;

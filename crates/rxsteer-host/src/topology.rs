@@ -1,4 +1,4 @@
-//! Where each CPU sits: package, core, caches, NUMA node.
+//! The package, core, caches and NUMA node of each CPU.
 
 use crate::cpus::Cpus;
 use crate::root::Root;
@@ -16,17 +16,17 @@ pub struct CpuPlace {
     pub package: Option<u32>,
     /// Its core, a number within the package.
     pub core: Option<u32>,
-    /// The CPUs of its core, itself among them: more than one with SMT.
+    /// The CPUs of its core, including itself: more than one with SMT.
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub siblings: Option<CpuSet>,
-    /// The CPUs that share its last-level cache, itself among them.
+    /// The CPUs that share its last-level cache, including itself.
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub last_level_cache: Option<CpuSet>,
     /// Its NUMA node.
     pub node: Option<u32>,
-    /// Whether it runs.
+    /// Whether it is online.
     pub online: bool,
-    /// Whether it is kept free of work that is not sent to it (`isolcpus`).
+    /// Whether the scheduler keeps it free of other work (`isolcpus`).
     pub isolated: bool,
     /// Whether its timer tick stops while one task runs alone.
     pub nohz_full: bool,
@@ -35,9 +35,9 @@ pub struct CpuPlace {
 /// All CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Topology {
-    /// The sets.
+    /// The sets of CPUs.
     pub sets: Cpus,
-    /// Each of those that are there, ascending.
+    /// Each CPU that exists, in ascending order.
     pub cpus: Vec<CpuPlace>,
 }
 
@@ -46,7 +46,7 @@ fn cpu_id<S: Serializer>(cpu: &CpuId, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Topology {
-    /// Looks at the CPUs below `root`.
+    /// Reads the CPUs below `root`.
     pub fn look(root: &Root) -> Topology {
         let sets = Cpus::look_in(root);
         let nodes = nodes(root);
@@ -58,7 +58,7 @@ impl Topology {
                 cpu,
                 package: root.number(&file("topology/physical_package_id")),
                 core: root.number(&file("topology/core_id")),
-                // The older name means the same.
+                // The older name of the same file.
                 siblings: list("topology/core_cpus_list")
                     .or_else(|| list("topology/thread_siblings_list")),
                 last_level_cache: last_level_cache(root, cpu),
@@ -73,25 +73,25 @@ impl Topology {
         Topology { sets, cpus }
     }
 
-    /// The place of a CPU.
+    /// The entry of a CPU.
     pub fn place(&self, cpu: CpuId) -> Option<&CpuPlace> {
         self.cpus.iter().find(|place| place.cpu == cpu)
     }
 
-    /// One more than the highest CPU id there can be (`nr_cpu_ids`): the width of the kernel's masks.
+    /// One more than the highest possible CPU id (`nr_cpu_ids`): the width of the kernel's masks.
     pub fn ids(&self) -> usize {
         let sets = [&self.sets.possible, &self.sets.online];
         let known = sets.into_iter().flatten().map(|set| set.highest().index() + 1).max();
         known.or_else(|| Some(self.cpus.last()?.cpu.index() + 1)).unwrap_or(1)
     }
 
-    /// Those that are there and do not run.
+    /// The CPUs that exist and are offline.
     pub fn offline(&self) -> Option<CpuSet> {
         CpuSet::new(self.cpus.iter().filter(|place| !place.online).map(|place| place.cpu))
     }
 
-    /// The CPUs that share a last-level cache with one of `cpus`; where the kernel does not say, their NUMA node, else
-    /// their package.
+    /// The CPUs that share a last-level cache with one of `cpus`. If the caches are unknown, those of the same NUMA
+    /// node; if that is unknown, those of the same package.
     pub fn near(&self, cpus: &CpuSet) -> Option<CpuSet> {
         let domain = |cpu: CpuId| -> Vec<CpuId> {
             let Some(place) = self.place(cpu) else { return Vec::new() };
@@ -108,7 +108,7 @@ impl Topology {
         CpuSet::new(cpus.iter().flat_map(domain))
     }
 
-    /// The lowest CPU of each core among `cpus`: no two of them are SMT siblings.
+    /// The lowest CPU of each core among `cpus`, so that no two of them are SMT siblings.
     pub fn one_per_core(&self, cpus: &CpuSet) -> CpuSet {
         let first = |cpu: &CpuId| {
             let siblings = self.place(*cpu).and_then(|place| place.siblings.as_ref());
@@ -124,7 +124,7 @@ fn present(root: &Root) -> Option<CpuSet> {
     root.text("/sys/devices/system/cpu/present")?.parse().ok()
 }
 
-/// The NUMA nodes and their CPUs; a node of memory alone has none.
+/// The NUMA nodes that have CPUs, and their CPUs.
 fn nodes(root: &Root) -> Vec<(u32, CpuSet)> {
     let folder = "/sys/devices/system/node";
     let node = |name: &String| {
@@ -134,7 +134,7 @@ fn nodes(root: &Root) -> Vec<(u32, CpuSet)> {
     root.names(folder).iter().filter_map(node).collect()
 }
 
-/// The cache of the highest level that is not for instructions alone.
+/// The CPUs that share the cache of the highest level, except instruction caches.
 fn last_level_cache(root: &Root, cpu: CpuId) -> Option<CpuSet> {
     let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
     let cache = |name: &String| {

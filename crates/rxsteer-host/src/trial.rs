@@ -1,5 +1,5 @@
-//! What came of trying what `rxsteer run` will do. This crate loads nothing: who can, passes it as
-//! a fact.
+//! The result of trying what `rxsteer run` will do. This crate loads nothing: a caller that can do so passes the result
+//! as a fact.
 
 use serde::Serialize;
 
@@ -16,9 +16,9 @@ pub enum Trial {
     Works,
     /// It does not.
     Fails {
-        /// What went wrong, in a sentence.
+        /// What failed, in one sentence.
         what: String,
-        /// All that the kernel said about it; may be empty.
+        /// The whole kernel log about it; may be empty.
         log: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Changes on recorded hosts: planned, written, read back, undone, restored.
+//! Changes on recorded hosts: plans, writes, reads back, undoes and restores them.
 
 mod recorded_host;
 
@@ -22,7 +22,7 @@ fn plan(root: &Root, interface: &str, wanted: &Wanted) -> Result<Plan, PlanError
     Plan::new(root, &knobs, &topology, &globals, 0, wanted)
 }
 
-/// What a plan writes: the last part of the file with its queue, and the text.
+/// What a plan writes: the last part of the file's path with its queue, and the text.
 fn writes(plan: &Plan) -> Vec<String> {
     let short = |path: &str| {
         path.replace("/sys/class/net/eth0/queues/", "").replace("/proc/sys/net/core/", "")
@@ -34,7 +34,7 @@ fn two_queues() -> Recorded {
     recorded(&MachineSpec::cpus(4).nic(NicSpec::named("eth0").queues(2, 2).interrupts([0, 1])))
 }
 
-/// What all files below the folder hold, but for our own.
+/// The contents of all files below the folder, except our own.
 fn contents(host: &Recorded) -> Vec<(std::path::PathBuf, String)> {
     let mut all = host.files();
     all.retain(|(path, _)| !path.to_string_lossy().contains("/run/"));
@@ -73,7 +73,7 @@ fn sizes_follow_the_queues() {
     assert!(flows(64, 0).contains(&"rx-63/rps_flow_cnt 512".to_owned()));
     // The kernel rounds up: 32768 / 6 = 5461.
     assert!(flows(6, 0).contains(&"rx-5/rps_flow_cnt 8192".to_owned()));
-    // What is larger is kept: other interfaces share it.
+    // A larger value is kept: other interfaces share it.
     let larger = flows(1, 131_072);
     assert!(larger.contains(&"rx-0/rps_flow_cnt 131072".to_owned()), "{larger:?}");
     assert!(!larger.iter().any(|write| write.starts_with("rps_sock")), "{larger:?}");
@@ -106,7 +106,7 @@ fn default_cpus_are_near_and_usable() {
     assert_eq!(default(MachineSpec::cpus(16).smt(), nic()), "0-15");
     let part = MachineSpec { isolated: "6-7", offline: "5", ..MachineSpec::cpus(8).nodes(2) };
     assert_eq!(default(part, nic().interrupts([4])), "4");
-    // Without an interrupt the device's node says what is near; without a device nothing does.
+    // Without an interrupt, the device's node defines what is near; without a device nothing does.
     assert_eq!(default(MachineSpec::cpus(16).nodes(2), nic().interrupts([]).on_node(1)), "8-15");
     assert_eq!(default(MachineSpec::cpus(4), NicSpec::made_by("eth0", "wireguard", 65534)), "0-3");
 }
@@ -122,7 +122,7 @@ fn transmit_queues_share_the_cpus() {
         (of.map(|write| set(&write.new)).collect::<Vec<_>>(), plan.notes)
     };
     assert_eq!(shares(MachineSpec::cpus(4), 2).0, ["cpus 0-1", "cpus 2-3"]);
-    // Siblings send by one queue.
+    // Siblings send on one queue.
     assert_eq!(shares(MachineSpec::cpus(4).smt(), 2).0, ["cpus 0,2", "cpus 1,3"]);
     assert_eq!(
         shares(MachineSpec::cpus(2), 4).0,
@@ -170,7 +170,7 @@ fn many_applies_are_restored_byte_for_byte() {
     assert!(restore(&host.root, Journal::open(&host.root).unwrap(), 0).unwrap().is_empty());
 }
 
-/// A kernel that stops the world before or after its n-th write.
+/// A kernel that stops everything before or after its n-th write.
 struct Killing<'a> {
     root: &'a Root,
     left: Cell<u32>,
@@ -222,7 +222,7 @@ fn journal_may_be_cut_off_anywhere() {
         std::fs::write(Journal::path(&host.root), &whole[..length]).unwrap();
         let journal = Journal::open(&host.root).unwrap();
         journal.check().unwrap_or_else(|error| panic!("{length} bytes: {error}"));
-        // The file goes on with whole lines.
+        // The file continues with complete lines.
         let text = std::fs::read_to_string(Journal::path(&host.root)).unwrap();
         assert!(text.ends_with('\n'), "{length} bytes: {text:?}");
         restore(&host.root, journal, 0).unwrap();
@@ -269,7 +269,7 @@ fn what_another_set_is_left_and_named() {
     assert_eq!(of_file.outcome, expected);
     assert_eq!(host.root.read(file).unwrap(), "4\n");
     assert_eq!(host.root.read("/sys/class/net/eth0/queues/rx-0/rps_cpus").unwrap(), "0\n");
-    // A later apply goes back to what the other set.
+    // A later apply restores what the other software had set.
     let planned = plan(&host.root, "eth0", &all()).unwrap();
     apply(&host.root, &mut Journal::open(&host.root).unwrap(), &planned).unwrap();
     restore(&host.root, Journal::open(&host.root).unwrap(), 0).unwrap();
@@ -296,7 +296,7 @@ fn interfaces_that_are_gone_or_others_are_not_written_to() {
     let host = two_queues();
     let planned = plan(&host.root, "eth0", &all()).unwrap();
     apply(&host.root, &mut Journal::open(&host.root).unwrap(), &planned).unwrap();
-    // Another one has got its name.
+    // Another interface has taken its name.
     std::fs::write(host.root.path("/sys/class/net/eth0/ifindex"), "9\n").unwrap();
     let restored = restore(&host.root, Journal::open(&host.root).unwrap(), 0).unwrap();
     let gone = restored.iter().filter(|one| one.outcome == Outcome::Gone).count();
@@ -317,7 +317,7 @@ fn renamed_interface_is_restored_under_its_new_name() {
     assert!(!Journal::path(&host.root).exists());
 }
 
-/// A kernel that leaves CPUs out of masks, and refuses some files.
+/// A kernel that removes CPUs from masks, and refuses some files.
 struct Strict<'a> {
     root: &'a Root,
     keeps: u32,

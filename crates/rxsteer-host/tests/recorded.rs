@@ -1,4 +1,4 @@
-//! Facts of recorded hosts.
+//! Facts about recorded hosts.
 
 mod recorded_host;
 
@@ -109,6 +109,6 @@ fn this_host_can_be_looked_at() {
     let root = Root::host();
     let topology = Topology::look(&root);
     assert!(topology.cpus.iter().any(|place| place.online), "{topology:?}");
-    // Without a sysfs of this namespace it is an error, and nothing else.
+    // Without a sysfs of this namespace this is an error, but does nothing else.
     let _ = InterfaceKnobs::look_at_all(&root);
 }

@@ -1,27 +1,27 @@
-//! Before a lab measures: only one does so at a time, and what a killed one left is removed first.
+//! Prepares measurements: only one lab measures at a time, and first removes what a killed lab left.
 
 use crate::error::{LabError, Result, Tried};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::Path;
 
-/// Locked by the lab that measures; it contains the id of its process.
+/// The measuring lab locks this file; it contains the id of its process.
 const LOCK: &str = "/run/rxsteer-lab.lock";
 
 /// A lab that may measure, until this is dropped.
 #[derive(Debug)]
 pub struct Begun {
-    /// What a killed lab left and this one can't restore, with the reason, in sentences.
+    /// What a killed lab left and this one cannot restore, with the reasons, in sentences.
     pub left: Vec<String>,
     _lock: Option<File>,
 }
 
-/// Begins once no other lab measures: `waits` is asked whether to wait for one, whose process it is given if that is known. Then,
-/// as root, removes and restores what a killed lab left.
+/// Begins once no other lab measures. If one does, this calls `waits` with its process, if known, to find whether to
+/// wait for it. Then, as root, removes and restores what a killed lab left.
 ///
 /// # Errors
 ///
-/// [`LabError::Busy`], when it is not to wait, or what the system refused.
+/// [`LabError::Busy`] if it should not wait, or a system error.
 pub fn begin(waits: impl FnOnce(Option<u32>) -> bool) -> Result<Begun> {
     let lock = lock(Path::new(LOCK), waits)?;
     let mut left = Vec::new();
@@ -33,12 +33,12 @@ pub fn begin(waits: impl FnOnce(Option<u32>) -> bool) -> Result<Begun> {
     Ok(Begun { left, _lock: lock })
 }
 
-/// Locks the file. Who may not write it, because they are not root, only looks whether it is locked.
+/// Locks the file. A process that may not write it, because it is not root, only checks whether it is locked.
 fn lock(path: &Path, waits: impl FnOnce(Option<u32>) -> bool) -> Result<Option<File>> {
     let what = || format!("lock {}", path.display());
     let ours = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
     let may_write = ours.is_ok();
-    // Without the file, no lab of root has begun since the machine was started.
+    // Without the file, no lab has been started by root since the machine was booted.
     let Ok(mut file) = ours.or_else(|_| File::open(path)) else { return Ok(None) };
     match file.try_lock() {
         Ok(()) => {}

@@ -1,5 +1,6 @@
-//! Interfaces of this machine that stand for the first veth pair of each testbed: which ones, whether they are in use, and whether
-//! they are joined. One that is in use is refused, unless that is asked for. `lent.rs` moves them, and gives them back.
+//! Interfaces of this machine that replace the first veth pair of each testbed: which ones, whether they are in use,
+//! and whether they are joined. An interface in use is refused, unless the user insists. `lent.rs` moves and restores
+//! them.
 
 use crate::error::{LabError, Result, Tried};
 use crate::lent::{addresses, routes};
@@ -9,23 +10,23 @@ use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How long packets are counted to see whether an interface has traffic.
+/// How long to count packets to detect traffic on an interface.
 const LOOK: Duration = Duration::from_secs(1);
-/// So many packets in that time are traffic: an idle interface has some of neighbour discovery.
+/// This many packets in that time are traffic: an idle interface has some for neighbour discovery.
 const TRAFFIC: u64 = 10;
 
-/// Interfaces that stand for the first veth pair of each testbed.
+/// Interfaces that replace the first veth pair of each testbed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cards {
-    /// The one that receives, and is steered.
+    /// The receiving interface, which is steered.
     pub steered: String,
-    /// The one that sends, joined to the other outside of this machine.
+    /// The sending interface, joined to the other one outside of this machine.
     pub peer: String,
 }
 
 static CHOSEN: OnceLock<Cards> = OnceLock::new();
 
-/// Lets all testbeds have these interfaces instead of their first veth pair. The first call counts.
+/// Makes all testbeds use these interfaces instead of their first veth pair. Only the first call has an effect.
 pub fn use_cards(cards: Cards) {
     CHOSEN.get_or_init(|| cards);
 }
@@ -35,7 +36,7 @@ pub fn chosen_cards() -> Option<&'static Cards> {
     CHOSEN.get()
 }
 
-/// Why an interface can't be lent: it does not exist, or it is in use.
+/// Why an interface cannot be borrowed: it does not exist, or it is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InUse {
     /// There is no such interface here.
@@ -44,7 +45,7 @@ pub enum InUse {
     By(Vec<String>),
 }
 
-/// Looks whether an interface is in use; `None`: it is not.
+/// Whether an interface is in use; `None`: it is not.
 pub fn in_use(name: &str) -> Option<InUse> {
     // A name with blanks would be several words of a command.
     let mut here = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -90,7 +91,7 @@ fn packets(name: &str) -> Option<u64> {
     Some(of("rx_packets")? + of("tx_packets")?)
 }
 
-/// Fails if nothing that is sent from `near` arrives at `far`.
+/// Fails if frames sent from `near` do not arrive at `far`.
 pub(crate) fn joined(
     near: (&Namespace, std::net::Ipv4Addr),
     far: (&Namespace, std::net::Ipv4Addr),

@@ -1,26 +1,26 @@
-//! A channel per worker: what a packet application builds without rxsteer. It spreads by a hash, and has no backlogs, flow
-//! tables or order guard.
+//! A channel per worker: what a packet application builds without rxsteer. It spreads packets by a hash, and has no
+//! backlogs, flow tables or order guard.
 
 use crate::cpus::pin;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Packets of a list, as of one that rxsteer hands over.
+/// Packets per list, as in rxsteer's hand-over.
 pub(crate) const LIST: usize = 64;
-/// Lists that a channel has room for.
+/// The number of lists that fit into a channel.
 const ROOM: usize = 64;
 
 /// The sending ends, and the lists that are being filled.
 pub(crate) struct Channels {
     senders: Vec<Sender<Vec<u32>>>,
     lists: Vec<Vec<u32>>,
-    /// Whether to wait for room in a channel. Otherwise a full one drops, as a backlog does.
+    /// Whether to wait for room in a channel. Otherwise packets for a full channel are dropped, as with a backlog.
     waits: bool,
 }
 
 impl Channels {
-    /// Channels for so many workers; each worker has a receiving end.
+    /// Creates channels for this many workers; each worker has a receiving end.
     pub(crate) fn new(workers: usize, waits: bool) -> (Channels, Vec<Receiver<Vec<u32>>>) {
         let (senders, receivers) = (0..workers).map(|_| bounded(ROOM)).unzip();
         (Channels { senders, lists: vec![Vec::new(); workers], waits }, receivers)
@@ -59,7 +59,7 @@ impl Channels {
     }
 }
 
-/// A worker on one CPU: works so long for each packet, until the sending end is gone.
+/// A worker on one CPU: works for `each` per packet, until the sending end is gone.
 pub(crate) fn work(cpu: usize, lists: Receiver<Vec<u32>>, each: Duration, done: &AtomicU64) {
     let _ = pin(cpu);
     for list in lists {
@@ -68,7 +68,7 @@ pub(crate) fn work(cpu: usize, lists: Receiver<Vec<u32>>, each: Duration, done: 
     }
 }
 
-/// Works so long for each of some packets.
+/// Works for this time for each of some packets.
 pub(crate) fn spend(work: Duration, packets: u64) {
     if work.is_zero() {
         return;

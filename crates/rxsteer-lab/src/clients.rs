@@ -14,7 +14,7 @@ use crate::process::{Process, output, shown};
 #[derive(Debug)]
 pub struct Server {
     _process: Process,
-    /// Its files, kept as long as it runs.
+    /// Its files, kept while it runs.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -159,11 +159,11 @@ pub struct Sockperf {
     pub seconds: f64,
 }
 
-/// Bytes of each message of [`sockperf`], the least that it takes.
+/// The bytes of each message of [`sockperf`], the minimum that it accepts.
 pub const SOCKPERF_BYTES: u32 = 14;
 
-/// Runs `sockperf` for some seconds: requests and replies over one TCP connection, the next request when the reply is there. Client and
-/// server run on `cpu`, or where the scheduler puts them.
+/// Runs `sockperf` for some seconds: requests and replies over one TCP connection; the next request follows the reply.
+/// Client and server run on `cpu`, or where the scheduler puts them.
 pub fn sockperf(
     client: &Namespace,
     server: (&Namespace, Ipv4Addr),
@@ -187,7 +187,7 @@ pub fn sockperf(
     })
 }
 
-/// Of "[Valid Duration] RunTime=0.550 sec; SentMessages=38459; ReceivedMessages=38459".
+/// Parses "[Valid Duration] RunTime=0.550 sec; SentMessages=38459; ReceivedMessages=38459".
 fn sockperf_report(text: &str) -> Option<Sockperf> {
     let line = text.lines().find(|line| line.contains("[Valid Duration]"))?;
     let after = |name: &str| line.split_once(name)?.1.split([' ', ';']).next();

@@ -1,4 +1,4 @@
-//! What each CPU did during a measurement, from /proc/stat.
+//! How each CPU spent its time during a measurement, from /proc/stat.
 
 use crate::error::{LabError, Result, Tried};
 use serde::Serialize;
@@ -14,7 +14,7 @@ pub struct CpuUse {
     pub system: f64,
     /// Interrupts and soft interrupts.
     pub softirq: f64,
-    /// Nothing.
+    /// Idle.
     pub idle: f64,
     /// Time that the hypervisor gave to others.
     pub steal: f64,
@@ -55,7 +55,7 @@ impl Snapshot {
         (!cpus.is_empty()).then_some(Snapshot(cpus))
     }
 
-    /// What the CPUs did from `self` to `later`.
+    /// How the CPUs spent their time from `self` to `later`.
     pub(crate) fn until(&self, later: &Snapshot) -> Vec<CpuUse> {
         let shares = |((cpu, before), (_, after)): (&Ticks, &Ticks)| {
             let spent: Vec<f64> =

@@ -33,8 +33,7 @@ pub struct RingThread {
     pub cpu: u32,
     /// Its process id.
     pub process: u32,
-    /// The CPUs on which it may run. A thread that may run on any CPU was moved away when its CPU went offline, and
-    /// stays so.
+    /// The CPUs on which it may run. If these are all CPUs, its own CPU was offline; this remains so.
     pub may_run_on: String,
 }
 
@@ -73,7 +72,7 @@ impl RingThread {
 
 impl RingThread {
     /// Gives it the lowest priority among the ordinary processes of its CPU, so that frames wait long in its ring. The
-    /// thread has to be in the class of ordinary processes (`--threads other`).
+    /// thread must be in the class of ordinary processes (`--threads other`).
     pub fn go_last(&self) -> Result<()> {
         typed(&format!("renice -n 19 -p {}", self.process)).map(drop)
     }
@@ -114,7 +113,7 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-/// A CPU that is offline; it is online again when this is dropped.
+/// An offline CPU; it is brought online when this is dropped.
 #[derive(Debug)]
 pub struct Offline {
     file: PathBuf,

@@ -1,4 +1,5 @@
-//! DPDK's distributor and rings beside rxsteer's userspace path: a C program that is compiled where DPDK's headers are installed.
+//! DPDK's distributor and rings, to compare with rxsteer's userspace path: a C program that is compiled where DPDK's
+//! headers are installed.
 
 use crate::error::{LabError, Result, Tried};
 use crate::live::LiveFrames;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 const SOURCE: &str = include_str!("dpdk.c");
 
-/// Why it can't be measured here, if it can't.
+/// Why it cannot be measured here, if so.
 pub(crate) fn lacks() -> Option<String> {
     let has =
         |program: &str, arguments: &[&str]| output(Command::new(program).args(arguments)).is_ok();
@@ -25,7 +26,7 @@ pub(crate) fn lacks() -> Option<String> {
     })
 }
 
-/// The compiled program: a file without a name, so that nothing is left.
+/// The compiled program, in a file without a name, which needs no removal.
 fn program() -> Result<&'static File> {
     static PROGRAM: OnceLock<File> = OnceLock::new();
     if let Some(program) = PROGRAM.get() {
@@ -53,9 +54,9 @@ impl Drop for Runtime {
 }
 
 impl Receiving<'_> {
-    /// Packets done with while the sender sends, for each second, and of each worker. `kind` is `distributor` or `ring`.
+    /// Packets finished per second while the sender sends, and those of each worker. `kind` is `distributor` or `ring`.
     ///
-    /// The thread that reads has CPU 1, and so has one of the two workers; the other one shares CPU 0 with the sender.
+    /// The reading thread and one of the two workers share CPU 1; the other worker shares CPU 0 with the sender.
     pub(crate) fn dpdk(&self, source: &LiveFrames, kind: &str) -> Result<(f64, [u64; 2])> {
         let program = format!("/proc/{}/fd/{}", std::process::id(), program()?.as_raw_fd());
         let counters = tempfile::Builder::new()
@@ -65,7 +66,7 @@ impl Receiving<'_> {
         let name = &self.testbed.link().far.name;
         let mut command = self.testbed.receiver().command(program);
         command.arg(name).arg(counters.path()).arg(kind);
-        // Without huge pages DPDK refuses --in-memory, so it makes a folder, which is removed below.
+        // Without huge pages DPDK refuses --in-memory, so it creates a folder, which is removed below.
         let prefix = format!("rxs-{}", std::process::id());
         let _folder = Runtime(Path::new("/run/dpdk").join(&prefix));
         command.args(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf"]);
@@ -81,10 +82,10 @@ impl Receiving<'_> {
         if !is_ready {
             let mut said = String::new();
             if let Some(mut stderr) = process.child.stderr.take() {
-                // What can't be read is not shown; that it did not start is.
+                // If this fails, the message is incomplete; the failure to start is reported anyway.
                 let _ = stderr.read_to_string(&mut said);
             }
-            // The last line has the reason, and a usage may stand before it.
+            // The last line has the reason; a usage message may come before it.
             let why = said.trim().lines().last().unwrap_or_default();
             return Err(taken(&format!("it did not start: {why}")));
         }

@@ -32,7 +32,7 @@ pub enum LabError {
         /// The error of libbpf.
         source: libbpf_rs::Error,
     },
-    /// The load of an experiment was not what it should be, so its figure is none.
+    /// The load of an experiment was not as specified, so it has no figure.
     #[error("the load was not what it should be: {why}")]
     Load {
         /// The difference.

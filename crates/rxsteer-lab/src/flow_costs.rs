@@ -1,4 +1,4 @@
-//! What the statistics of a flow cost, with the list of the CPUs that used it and with a walk over all possible CPUs.
+//! The cost of flow statistics, with a list of the CPUs that used a flow and with a walk over all possible CPUs.
 //!
 //! One thread does all operations, as each of the CPUs in turn. So these are the costs of instructions and memory, without
 //! cache lines that move between CPUs. The operations are those of the Open vSwitch message: a flow is set up, counts
@@ -27,7 +27,7 @@ pub enum FlowStore {
 pub struct FlowLoad {
     /// The number of possible CPUs, 2 to 8192.
     pub possible: u16,
-    /// Whether the last possible CPU uses each flow too; otherwise the first one alone does.
+    /// Whether the last possible CPU uses each flow too; otherwise only the first one does.
     pub on_two_cpus: bool,
     /// The number of flows.
     pub flows: u32,
@@ -63,8 +63,8 @@ impl FlowLoad {
         u64::from(self.flows) * cpus * (packets + 1)
     }
 
-    /// Measures one of the two methods. `None` without passes, for a number of CPUs outside of its range, or if the memory
-    /// can't be allocated.
+    /// Measures one of the two methods. `None` if there are no passes, if the number of CPUs is out of range, or if the
+    /// memory cannot be allocated.
     #[must_use]
     pub fn measure(&self, store: FlowStore) -> Option<FlowCosts> {
         let last = CpuId::new(self.possible.checked_sub(1)?).filter(|cpu| cpu.get() > 0)?;
@@ -85,7 +85,7 @@ impl FlowLoad {
             let packets = u64::from(self.packets) * (1 + u64::from(self.on_two_cpus));
             let set_up = timed(|| flows.clone().for_each(|flow| store.claim(flow, &packet(1))));
             if self.on_two_cpus {
-                // The first packet of a CPU allocates its block, which is no update.
+                // The first packet of a CPU allocates its block, so it is not counted as an update.
                 flows.clone().for_each(|flow| store.update(flow, 1, &packet(2)));
             }
             let update = timed(|| {

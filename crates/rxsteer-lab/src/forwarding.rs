@@ -23,7 +23,7 @@ use crate::namespace::Namespace;
 use crate::order::OrderCheck;
 use crate::testbed::{LinkOptions, Testbed};
 
-/// A network behind the last host, which has no route for it and drops what arrives.
+/// A network after the last host, which has no route for it and drops packets to it.
 const BEHIND: &str = "203.0.113.0/24";
 const TARGET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// The CPU that sends and receives.
@@ -33,7 +33,7 @@ const WARM_UP: u64 = 5_000;
 /// How far the source may be behind its rate. A round of softirqs lasts at most 2 ms.
 const CATCH_UP: Duration = Duration::from_millis(5);
 
-/// Where frames end.
+/// Where the path of frames ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The next host gets them.
@@ -53,41 +53,41 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) flows: u32,
     /// Bytes of a frame.
     pub(crate) length: u32,
-    /// Frames a second; 0: as fast as they are taken.
+    /// Frames per second; 0: as fast as they are accepted.
     pub(crate) rate: f64,
     /// The number of frames.
     pub(crate) frames: u64,
     pub(crate) end: End,
     pub(crate) nat: bool,
-    /// Rules of a firewall on the router, none of which matches: each packet is compared with all.
+    /// Rules of a firewall on the router that match nothing: each packet is compared with all of them.
     pub(crate) rules: u32,
-    /// Other processes that run on each CPU all the time.
+    /// Other processes that are busy on each CPU all the time.
     pub(crate) busy: usize,
     pub(crate) queues: usize,
-    /// A CPU that forwards other frames meanwhile, through a router of its own.
+    /// A CPU that forwards other frames meanwhile, through its own router.
     pub(crate) beside: Option<usize>,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug, Clone)]
 pub(crate) struct Forwarded {
-    /// Frames made a second.
+    /// Frames made per second.
     pub(crate) made: f64,
-    /// Frames a second that reached the next host while they were made.
+    /// Frames per second that reached the next host while they were made.
     pub(crate) forwarded: f64,
     /// Frames that arrived after a later one of their flow.
     pub(crate) late: u64,
     pub(crate) cpus: Vec<CpuUse>,
 }
 
-/// Makes a firewall of so many rules that match nothing, for packets that are forwarded.
+/// Makes a firewall for forwarded packets, with this many rules that match nothing.
 fn firewall(router: &Namespace, rules: u32) -> Result<()> {
     let mut file = tempfile::NamedTempFile::new().tried(|| "make a file of rules".to_owned())?;
     let mut text =
         "table ip wall {\nchain through {\ntype filter hook forward priority 0; policy accept;\n"
             .to_owned();
     for rule in 0..rules {
-        // 192.0.2.0/24 is a network for documents: no packet has an address of it.
+        // 192.0.2.0/24 is reserved for documentation: no packet has an address of it.
         text += &format!("ip saddr 192.0.2.{} drop\n", rule % 256);
     }
     text += "}\n}\n";
@@ -100,7 +100,7 @@ impl Forwarding<'_> {
     ///
     /// # Errors
     ///
-    /// What could not be set up, or [`LabError::Load`] if the load was not what it should be.
+    /// A setup error, or [`LabError::Load`] if the load was not as specified.
     pub(crate) fn measure(&self) -> Result<Forwarded> {
         let Some(cpu) = self.beside else { return self.measure_alone() };
         let testbed = Testbed::router_with_tx_queues(LinkOptions::default())?;
@@ -146,7 +146,7 @@ impl Forwarding<'_> {
             router.run("nft add chain netdev early entry { type filter hook ingress device in0 priority 0 ; }")?;
             router.run("nft add rule netdev early entry drop")?;
         }
-        // GRO stays on where frames end, which gives that veth a queue of its own; there is nothing to merge.
+        // GRO stays on at the end of the path, which gives that veth its own queue; there is nothing to merge.
         testbed.namespaces[2].run("ethtool -K in1 rx-gro-list off")?;
         let pace = if self.rate > 0.0 { 1.0 / self.rate } else { 0.0 };
         let traffic = Traffic {
@@ -167,7 +167,7 @@ impl Forwarding<'_> {
         let begin = Snapshot::now()?;
         let took = source.send(testbed.sender(), SENDER, self.frames)?;
         let cpus = begin.until(&Snapshot::now()?);
-        // Only what was forwarded by then: a longer queue is not a higher rate.
+        // Counts only frames forwarded by then: a longer queue is not a higher rate.
         let forwarded = arriving.total()?.frames - before.frames;
         drop(busy);
         let seen = arriving.drained()?;

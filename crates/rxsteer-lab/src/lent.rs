@@ -1,13 +1,14 @@
-//! Interfaces of this machine, lent to the namespaces of a testbed and given back as they were.
+//! Interfaces of this machine that a testbed borrows for its namespaces, and restores afterwards.
 //!
 //! ```text
 //!   this namespace ── lend() ─► a namespace of a testbed ── give_back(), at the end or at the next start ─► this namespace
 //!                       └ a record in /run, written first, has what is restored
 //! ```
 //!
-//! A record of another network namespace than this one is left alone: its interface does not belong here.
+//! A record of another network namespace is ignored: its interface does not belong to this one.
 //!
-//! What is restored: name, whether it is up, addresses, routes, GRO, the kernel's own steering on its queues, and threaded NAPI.
+//! Restored are: the name, whether it is up, addresses, routes, GRO, the kernel's own steering on its queues, and
+//! threaded NAPI.
 
 use crate::error::{Result, Tried};
 use crate::process::typed;
@@ -16,12 +17,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of records: a file per interface.
+/// The folder of records: one file per interface.
 const RECORDS: &str = "/run/rxsteer-lab.interfaces";
 /// Features that methods of steering switch, as ethtool names them.
 const FEATURES: [&str; 2] = ["generic-receive-offload", "rx-gro-list"];
 
-/// Configured addresses: not those that the kernel makes, and not those of routers' advertisements.
+/// Configured addresses, without those that the kernel or routers' advertisements create.
 pub(crate) fn addresses(name: &str) -> Result<Vec<String>> {
     let text = typed(&format!("ip -o addr show dev {name}"))?;
     let address = |line: &str| {
@@ -56,12 +57,12 @@ pub(crate) fn routes(name: &str) -> Result<Vec<String>> {
     Ok(routes)
 }
 
-/// An interface in a namespace of a testbed, and what it was before.
+/// An interface in a namespace of a testbed, and its former state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lent {
-    /// The process that has it.
+    /// The process that borrowed it.
     process: u32,
-    /// The namespace in which it is.
+    /// The namespace that it is in.
     pub(crate) namespace: String,
     /// Its name there.
     pub(crate) name: String,
@@ -72,14 +73,14 @@ pub(crate) struct Lent {
     is_up: bool,
     addresses: Vec<String>,
     routes: Vec<String>,
-    /// Features that were on or off and can be switched.
+    /// Features that can be switched, and whether they were on.
     features: Vec<(String, bool)>,
-    /// Files of its folder in /sys, and what they had.
+    /// Files of its folder in /sys, and their former contents.
     files: Vec<(String, String)>,
 }
 
 impl Lent {
-    /// Moves an interface into the namespace of that name, down and without addresses.
+    /// Moves an interface into the namespace of that name; it is down and has no addresses there.
     pub(crate) fn lend(home: &str, namespace: &str, name: &str) -> Result<Lent> {
         let shown = typed(&format!("ip -o link show dev {home}"))?;
         let is_up = shown
@@ -107,14 +108,15 @@ impl Lent {
             lent.give_back();
             return Err(why);
         }
-        // Methods are set up on an interface without any.
+        // Methods start from an interface without any steering.
         for (file, _) in &lent.files {
             lent.write(file, "0");
         }
         Ok(lent)
     }
 
-    /// Writes a file of the interface's folder. Not every driver takes every value, and its state before was one that it took.
+    /// Writes a file of the interface's folder. An error is ignored: not every driver accepts every value, and it had
+    /// accepted the former state.
     fn write(&self, file: &str, text: &str) {
         let script = format!("printf %s \"$1\" >/sys/class/net/{}/{file}", self.name);
         let mut command = std::process::Command::new("ip");
@@ -126,7 +128,7 @@ impl Lent {
         Path::new(RECORDS).join(format!("{}.{}", self.home_namespace, self.home))
     }
 
-    /// That it can't be given back here, and what to do.
+    /// A message that it cannot be restored here, and what to do.
     pub(crate) fn left(&self) -> String {
         let Lent { home, home_namespace, namespace, .. } = self;
         format!(
@@ -138,7 +140,7 @@ impl Lent {
         )
     }
 
-    /// Moves it back, and restores what it was. What the system refuses is left out: the interface may be gone.
+    /// Moves it back, and restores its former state. Errors are ignored: the interface may be gone.
     pub(crate) fn give_back(&self) {
         let Lent { namespace, name, home, .. } = self;
         let own = std::process::id();
@@ -170,13 +172,13 @@ impl Lent {
     }
 }
 
-/// The inode of the network namespace of this process, which is its number.
+/// The inode number of this process's network namespace.
 fn here() -> Result<u64> {
     const OWN: &str = "/proc/self/ns/net";
     fs::metadata(OWN).map(|about| about.ino()).tried(|| format!("look at {OWN}"))
 }
 
-/// Gives back the interfaces of processes that no longer exist. Returns those that are from another network namespace than this one.
+/// Restores the interfaces of processes that no longer exist. Returns those of other network namespaces.
 pub(crate) fn restore() -> Vec<Lent> {
     let Ok(records) = fs::read_dir(RECORDS) else { return vec![] };
     let lent = records.flatten().filter_map(|record| {
@@ -191,7 +193,7 @@ pub(crate) fn restore() -> Vec<Lent> {
     others
 }
 
-/// The state of [`FEATURES`] in what `ethtool -k` prints, without those that can't be switched.
+/// The state of [`FEATURES`] in the output of `ethtool -k`, without those that cannot be switched.
 fn features(text: &str) -> Vec<(String, bool)> {
     let state = |feature: &&str| {
         let line =

@@ -58,7 +58,7 @@ pub struct Traffic {
     pub random: bool,
     /// The shortest time between two frames.
     pub pace: Duration,
-    /// How far the source may be behind that pace: it makes up for this much, and forgets the rest.
+    /// How far the source may be behind that pace: it catches up on this much, and skips the rest.
     pub catch_up: Duration,
     /// The number of flows that go to the receiver's address, each to its own port.
     pub listeners: u32,
@@ -156,7 +156,7 @@ impl LiveFrames {
         Ok(Self { object: spec.load()?, flows: traffic.flows, length: traffic.length as usize })
     }
 
-    /// Sends frames on `cpu` from the namespace of the near end; returns the time that took, without the time to start.
+    /// Sends frames on `cpu` from the namespace of the near end; returns the time for this, without the start-up time.
     pub fn send(&self, from: &Namespace, cpu: usize, frames: u64) -> Result<Duration> {
         from.inside(|| {
             pin(cpu)?;
@@ -171,7 +171,7 @@ impl LiveFrames {
         })
     }
 
-    /// Sends frames on `cpu`, `at_once` per call, until it is stopped.
+    /// Sends frames on `cpu`, `at_once` per call, until stopped.
     pub fn send_until(
         &self,
         from: &Namespace,

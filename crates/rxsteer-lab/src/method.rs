@@ -21,7 +21,7 @@ pub(crate) const METHOD_RULES: u32 = 64;
 pub enum Method {
     /// No steering.
     None,
-    /// No steering, a second time: the difference to the first is noise.
+    /// No steering, a second time: its difference from the first is noise.
     Again,
     /// The kernel's RPS over all CPUs.
     KernelRps,
@@ -33,14 +33,14 @@ pub enum Method {
     Kernel(&'static str),
     /// The same without flow statistics.
     KernelUncounted(&'static str),
-    /// `rxsteer run` with this policy and rules before it, none of which matches.
+    /// `rxsteer run` with this policy and rules before it that match nothing.
     KernelRuled(&'static str),
-    /// `rxsteer live --bridge` with this policy over all CPUs; of four or more, the second one only receives, and the first one,
-    /// which makes the frames, has no worker. It routes nothing.
+    /// `rxsteer live --bridge` with this policy over all CPUs. With four or more CPUs, the second one only receives,
+    /// and the first one, which makes the frames, has no worker. This method does not route.
     Userspace(&'static str),
-    /// What an experiment sets up by itself.
+    /// A method that an experiment sets up itself.
     Own(&'static str),
-    /// The same a second time, where it is the baseline: the difference to the first is noise.
+    /// The same a second time, if it is the baseline: its difference from the first is noise.
     OwnAgain(&'static str),
 }
 
@@ -62,7 +62,7 @@ impl From<Method> for String {
     }
 }
 
-/// A method in effect; it ends when this is dropped.
+/// An active method; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Applied {
     steering: Option<Steering>,
@@ -70,7 +70,7 @@ pub struct Applied {
 }
 
 impl Method {
-    /// Whether it is the baseline a second time.
+    /// Whether it is the second series of the baseline.
     pub fn is_again(&self) -> bool {
         matches!(self, Method::Again | Method::OwnAgain(_))
     }
@@ -80,25 +80,26 @@ impl Method {
         self.has_program() || matches!(self, Method::Own(name) if name.starts_with("rxsteer"))
     }
 
-    /// Whether it puts an XDP program on the interface.
+    /// Whether it attaches an XDP program to the interface.
     pub fn has_program(&self) -> bool {
         use Method::{Kernel, KernelRuled, KernelUncounted, Userspace};
         matches!(self, Kernel(_) | KernelUncounted(_) | KernelRuled(_) | Userspace(_))
     }
 
-    /// How many of the interfaces of a router it is set up on where packets go one way: a bridge has two.
+    /// On how many of a router's interfaces it must be set up if packets go one way: two for a bridge.
     pub(crate) fn interfaces(&self) -> usize {
         if matches!(self, Method::Userspace(_)) { 2 } else { 1 }
     }
 
     /// Sets the method up on interfaces of a namespace of `testbed`.
     ///
-    /// An interface without an XDP program keeps GRO: only then a veth has a queue of its own, as a NIC has, from which NAPI
-    /// polls. With a program it has one anyway, and GRO is off, so that no method but the kernel's own merges packets.
+    /// An interface without an XDP program keeps GRO: only then does a veth have its own queue, as a NIC does, which
+    /// NAPI polls. With a program it always has one, and GRO is off, so that only the kernel's own method merges
+    /// packets.
     ///
     /// # Errors
     ///
-    /// What the system refused, or what `rxsteer` printed when it could not start.
+    /// A system error, or what `rxsteer` printed when it could not start.
     pub fn apply(&self, testbed: &Testbed, interfaces: &[&str]) -> Result<Applied> {
         self.apply_over(testbed, interfaces, &(0..online_cpus()).collect::<Vec<_>>())
     }
@@ -138,7 +139,7 @@ impl Method {
             | Method::KernelUncounted(policy)
             | Method::KernelRuled(policy) => {
                 let rules: Vec<String> = match self {
-                    // 192.0.2.0/24 is a network for documents: no packet has an address of it.
+                    // 192.0.2.0/24 is reserved for documentation: no packet has an address of it.
                     Method::KernelRuled(_) => (0..METHOD_RULES)
                         .map(|rule| format!("--rule=udp src 192.0.2.{rule} dst-port 9 -> local"))
                         .collect(),
@@ -156,7 +157,8 @@ impl Method {
                     return Err(LabError::Load { why: "a bridge has two interfaces".to_owned() });
                 };
                 let mut words = vec![*first, "--bridge", *second, "--policy", *policy];
-                // The first CPU makes the frames. With enough CPUs, the second one receives them, and the others work.
+                // The first CPU makes the frames. With enough CPUs, the second one receives them, and the others have
+                // workers.
                 let apart = match cpus {
                     [_, receiving, others @ ..] if others.len() > 1 => {
                         Some((listed(&[*receiving]), listed(others)))
@@ -176,7 +178,7 @@ impl Method {
     }
 }
 
-/// CPUs as an option. A lone number would be a count.
+/// CPUs as an option's value. A single number would mean a count.
 fn listed(cpus: &[usize]) -> String {
     cpus.iter().map(|cpu| format!("{cpu}-{cpu}")).collect::<Vec<_>>().join(",")
 }

@@ -123,8 +123,9 @@ fn enter(path: &Path) -> Result<()> {
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).tried(what)
 }
 
-/// Gives interfaces of processes that no longer exist back, and deletes the namespaces of such processes, since a killed test or lab can't do
-/// so. Returns the interfaces that belong to another network namespace than this process; their namespaces are kept.
+/// Restores the interfaces of processes that no longer exist, and deletes their namespaces, since a killed test or lab
+/// cannot. Returns the interfaces that belong to another network namespace than that of this process; their namespaces
+/// are kept.
 pub(crate) fn clear_up() -> Vec<Lent> {
     let others = lent::restore();
     sweep(&others);

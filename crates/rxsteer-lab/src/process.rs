@@ -14,15 +14,15 @@ pub(crate) fn shown(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Where programs are looked for: PATH, then the folders of the system's programs, which PATH often lacks (cron, su).
+/// The folders in which programs are searched: PATH, then the system's folders, which PATH often lacks (cron, su).
 pub(crate) fn folders() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // An empty one is the current folder, from which root had better start nothing.
+    // An empty entry means the current folder, from which root should start nothing.
     let named = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
     named.chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect()
 }
 
-/// Lets a command, and what it starts, be looked for in [`folders`].
+/// Makes a command, and what it starts, search in [`folders`].
 fn found(command: &mut Command) -> &mut Command {
     // They come from such a path, so they can be joined again.
     command.env("PATH", std::env::join_paths(folders()).unwrap_or_default())

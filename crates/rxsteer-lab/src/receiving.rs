@@ -1,4 +1,5 @@
-//! Two threads that receive the frames of an interface by packet sockets: rxsteer's userspace path beside loops without it.
+//! Two threads that receive the frames of an interface by packet sockets: rxsteer's userspace path, compared with loops
+//! without it.
 
 use crate::channels::{self, Channels, LIST, spend};
 use crate::cpus::pin;
@@ -21,35 +22,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Frames that wait in a ring before anything is read: it has room for more.
+/// Frames that wait in a ring before reading begins. The ring has room for more.
 pub(crate) const IN_RING: u64 = 100_000;
-/// Blocks of a ring in which frames wait. One is handed over every millisecond even if it is not full, so the sender may take half a
-/// second.
+/// Blocks of a ring in which frames wait. The kernel passes one on every millisecond even if it is not full, so the
+/// sender may take half a second.
 const BLOCKS: u32 = 512;
-/// When frames that have not come by then are lost.
+/// Frames that have not arrived after this time are lost.
 const SOON: Duration = Duration::from_secs(10);
-/// How often is looked whether reading may begin, or has ended.
+/// How often to check whether reading may begin, or has ended.
 const LOOK: Duration = Duration::from_micros(100);
-/// Ports that are tried for two flows that fanout puts on one thread.
+/// How many ports to try to find two flows that fanout puts on one thread.
 const PORTS: u16 = 64;
 
-/// Packets that each of two threads is done with.
+/// Packets that each of two threads has finished.
 pub type Seen = [AtomicU64; 2];
 
 fn total(seen: &Seen) -> u64 {
     seen.iter().map(|of| of.load(Ordering::Relaxed)).sum()
 }
 
-/// Holds readers back whose sockets are open, until their rings are full.
+/// Holds readers, whose sockets are open, until their rings are full.
 #[derive(Debug, Default)]
 pub struct Gate {
     is_held: AtomicBool,
-    /// Whether a reader waits. It opened all sockets of its method before.
+    /// Whether a reader waits. It has opened all sockets of its method before.
     is_ready: AtomicBool,
 }
 
 impl Gate {
-    /// Whether a reader has to wait still.
+    /// Whether a reader must still wait.
     fn holds(&self) -> bool {
         let holds = self.is_held.load(Ordering::Acquire);
         if holds {
@@ -66,12 +67,12 @@ impl Gate {
     }
 }
 
-/// What is sent, and what each packet takes.
+/// What to send, and the work for each packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Receiving<'a> {
     /// Two hosts.
     pub testbed: &'a Testbed,
-    /// Frames of a turn.
+    /// Frames in one turn.
     pub frames: u64,
     /// What the receiver does for each packet.
     pub work: Duration,
@@ -79,7 +80,7 @@ pub struct Receiving<'a> {
     pub gate: &'a Gate,
 }
 
-/// A source that has nothing as long as it is held.
+/// A source that delivers nothing while it is held.
 struct Held<'a> {
     source: PacketSource,
     gate: &'a Gate,
@@ -108,7 +109,7 @@ impl Source for Held<'_> {
 }
 
 impl Receiving<'_> {
-    /// Packets received for each second of sending, all those among them that come a little later.
+    /// Packets received per second of sending, including those that arrive a little later.
     pub fn empty(
         &self,
         source: &LiveFrames,
@@ -118,7 +119,7 @@ impl Receiving<'_> {
         Ok(all as f64 / took.as_secs_f64())
     }
 
-    /// Packets done with while the sender sends, for each second; and of each thread.
+    /// Packets finished per second while the sender sends; and those of each thread.
     pub fn working(
         &self,
         source: &LiveFrames,
@@ -128,8 +129,8 @@ impl Receiving<'_> {
         Ok((seen.iter().sum::<u64>() as f64 / took.as_secs_f64(), seen))
     }
 
-    /// Packets done with for each second, of those that wait in the ring when reading begins; and of each thread. The sender
-    /// takes no CPU meanwhile.
+    /// Packets finished per second, of those that wait in the ring when reading begins; and those of each thread. The
+    /// sender uses no CPU meanwhile.
     pub fn drained(
         &self,
         source: &LiveFrames,
@@ -149,7 +150,7 @@ impl Receiving<'_> {
                 sleep(LOOK);
             }
             let sent = source.send(self.testbed.sender(), 0, IN_RING);
-            // The block that is being filled is handed over.
+            // By then the kernel has passed on the block that was being filled.
             sleep(Duration::from_millis(20));
             let begun = Instant::now();
             self.gate.is_held.store(false, Ordering::Release);
@@ -169,7 +170,7 @@ impl Receiving<'_> {
         })
     }
 
-    /// What was seen when the sender was done, and a little later.
+    /// The counts when the sender ended, and a little later.
     fn turn(
         &self,
         source: &LiveFrames,
@@ -180,7 +181,7 @@ impl Receiving<'_> {
         let receiver = self.testbed.receiver();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| receiver.inside(|| receive(&seen, &end)));
-            // The ring is there by then.
+            // The ring exists by then.
             sleep(Duration::from_millis(100));
             let sent = source.send(self.testbed.sender(), 0, frames);
             let at_end = [0, 1].map(|thread: usize| seen[thread].load(Ordering::Relaxed));
@@ -192,7 +193,7 @@ impl Receiving<'_> {
         })
     }
 
-    /// Blocks of each ring: more if frames are to wait there.
+    /// The number of blocks of each ring: larger if frames wait there.
     fn blocks(&self) -> u32 {
         let waits = self.gate.is_held.load(Ordering::Relaxed);
         if waits { BLOCKS } else { RingOptions::default().blocks }
@@ -209,13 +210,13 @@ impl Receiving<'_> {
         })
     }
 
-    /// Threads of which each has a channel of lists: one more thread, on CPU 1, reads the ring, and sends each packet to the
+    /// Threads with a channel of lists each. One more thread, on CPU 1, reads the ring, and sends each packet to the
     /// channel of its flow.
     pub fn channels(&self, seen: &Seen, end: &AtomicBool) -> Result<()> {
         let mut socket = self.open(None)?;
         std::thread::scope(|scope| {
             pin(1)?;
-            // What waits in the ring is to come out whole.
+            // All packets that wait in the ring must come out.
             let waits = self.gate.is_held.load(Ordering::Relaxed);
             let (mut channels, receivers) = Channels::new(seen.len(), waits);
             for ((cpu, lists), done) in receivers.into_iter().enumerate().zip(seen) {
@@ -249,14 +250,14 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Two such loops that work for each packet, in a fanout group.
+    /// Two such loops in a fanout group, which work for each packet.
     pub fn fanout(&self, by: FanoutBy, seen: &Seen, end: &AtomicBool) -> Result<()> {
         let fanout = Some(Fanout { group: 7, by });
         let sockets = [self.open(fanout)?, self.open(fanout)?];
         std::thread::scope(|scope| {
             for (cpu, (socket, seen)) in sockets.into_iter().zip(seen).enumerate() {
                 scope.spawn(move || {
-                    // The first thread, to which fanout by CPU and rollover give everything, has CPU 1 to itself.
+                    // The first thread, which gets everything with fanout by CPU and rollover, has CPU 1 to itself.
                     let _ = pin(1 - cpu);
                     self.read(socket, seen, end, self.work);
                 });
@@ -265,7 +266,7 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// The receive path of rxsteer, received on CPU 1.
+    /// The receive path of rxsteer, with the RX thread on CPU 1.
     pub fn rxsteer(
         &self,
         policy: &Policy,
@@ -278,7 +279,7 @@ impl Receiving<'_> {
         let cpus = cpus.parse().map_err(|_| unreadable("CPUs".to_owned()))?;
         let mut config = PipelineConfig::new(policy.clone(), cpus);
         config.rx_cpus = CpuId::new(1).into_iter().collect();
-        // What waits in the ring is to come out whole, and the ring has room for all of it.
+        // All packets that wait in the ring must come out, so the ring needs room for all of them.
         if self.gate.is_held.load(Ordering::Relaxed) {
             config.on_full = OnFull::Wait;
         }
@@ -330,7 +331,7 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Reads every frame of every block, and works so long for each.
+    /// Reads every frame of every block, and works for this time for each.
     fn read(&self, mut socket: PacketSocket, seen: &AtomicU64, end: &AtomicBool, work: Duration) {
         self.gate.wait();
         let mut bytes = 0;
@@ -357,7 +358,7 @@ impl Receiving<'_> {
         std::hint::black_box(bytes);
     }
 
-    /// Two flows that fanout by hash puts on the thread that has a CPU to itself.
+    /// Two flows that fanout by hash assigns to the thread that has a CPU to itself.
     pub fn two_flows_on_one_thread(&self) -> Result<Traffic> {
         let found = (10_000..10_000 + PORTS).find_map(|source_port| {
             let traffic = Traffic { flows: 2, length: 64, source_port, ..Traffic::default() };

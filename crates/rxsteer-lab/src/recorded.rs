@@ -15,12 +15,12 @@ use crate::testbed::Link;
 const LONGEST: usize = LAB_LONGEST_FRAME as usize;
 /// The shortest frame.
 const SHORTEST: usize = 14;
-/// The number of frames that the program has at a time.
+/// The number of frames that the program holds at a time.
 const AT_ONCE: usize = 4096;
 /// The number of frames in one call to the kernel. The ring of a veth takes 256 (`VETH_RING_SIZE`, drivers/net/veth.c),
 /// and drops more without a count that the receiver sees.
 const BURST: usize = 64;
-/// Lets the receiving side run, which is a thread of the same CPU (ksoftirqd) where that is slow.
+/// Lets the receiving side run, which is a thread of the same CPU (ksoftirqd) on slow machines.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Sends those of `frames` on `cpu` that have 14 to 1514 bytes; returns their number.

@@ -11,17 +11,17 @@ use std::time::Duration;
 pub(crate) struct Requests {
     pub(crate) method: Method,
     pub(crate) connections: u32,
-    /// Requests a second in an open loop; 0: a closed loop.
+    /// Requests per second in an open loop; 0: a closed loop.
     pub(crate) rate: u32,
-    /// What the server works for each request.
+    /// The server's work for each request.
     pub(crate) work: Duration,
     pub(crate) time: Duration,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
-    /// Transactions a second.
+    /// Transactions per second.
     pub(crate) rate: f64,
     /// Latencies in nanoseconds.
     pub(crate) p50: f64,
@@ -35,7 +35,7 @@ impl Requests {
     ///
     /// # Errors
     ///
-    /// What could not be set up, or [`LabError::Load`](crate::LabError::Load) if the load was not what it should be.
+    /// A setup error, or [`LabError::Load`](crate::LabError::Load) if the load was not as specified.
     pub(crate) fn measure(&self) -> Result<Answered> {
         let testbed = Testbed::hosts(LinkOptions::default())?;
         let applied = self.method.apply(&testbed, &["in0"])?;

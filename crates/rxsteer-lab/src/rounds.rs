@@ -8,10 +8,10 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What was measured.
+/// All measurements.
 #[derive(Debug, Clone)]
 pub(crate) struct Rounds<T> {
-    /// By what was measured.
+    /// One series for each thing that was measured.
     pub(crate) series: Vec<Series<T>>,
     /// Rounds that were completed.
     pub(crate) complete: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Rounds<T> {
 /// The measurements of one thing.
 #[derive(Debug, Clone)]
 pub(crate) struct Series<T> {
-    /// By round, also an incomplete one; `None` where it could not be measured.
+    /// By round, including an incomplete one; `None` if it could not be measured.
     pub(crate) samples: Vec<Option<T>>,
     /// Why measurements have no figure.
     pub(crate) failures: Vec<String>,

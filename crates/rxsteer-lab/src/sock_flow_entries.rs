@@ -1,5 +1,5 @@
-//! The kernel's table of desired CPUs, `rps_sock_flow_entries`: one number for the whole machine, so a namespace does not keep
-//! what an experiment sets.
+//! The kernel's table of desired CPUs, `rps_sock_flow_entries`: one number for the whole machine, so a namespace does
+//! not contain the effect of an experiment.
 //!
 //! A record of the old value is written before the new one, so that the next experiment restores what a killed one left.
 
@@ -32,7 +32,8 @@ impl Drop for SockFlowEntries {
     }
 }
 
-/// Restores the value of a record: that of this process, or of one that no longer exists. Returns why that is not possible, if it is not.
+/// Restores the value of a record of this process, or of one that no longer exists. Returns why this is not possible,
+/// if so.
 pub(crate) fn restore() -> Option<String> {
     let record = fs::read_to_string(RECORD).ok()?;
     let (process, old) = record.split_once(' ')?;

@@ -22,13 +22,13 @@ const TO_ATTACH: Duration = Duration::from_secs(60);
 /// The program that [`use_program`] chose.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// Measures this program, unless `RXSTEER_BIN` names another. The first call counts.
+/// Measures this program, unless `RXSTEER_BIN` names another one. Only the first call has an effect.
 pub fn use_program(path: PathBuf) {
     PROGRAM.get_or_init(|| path);
 }
 
-/// The binary under test: `RXSTEER_BIN`, that of [`use_program`], or the one that cargo built beside this program. An error has the reason if
-/// the binary is missing or has no `run`.
+/// The binary under test: `RXSTEER_BIN`, that of [`use_program`], or the one that cargo built next to this program. The
+/// error explains why the binary is missing, or that it has no `run`.
 pub fn rxsteer() -> std::result::Result<PathBuf, String> {
     let beside = || {
         let own = std::env::current_exe().ok()?;
@@ -144,7 +144,7 @@ impl Steering {
         Self::begin_by(namespace, &[], "run", arguments)
     }
 
-    /// Starts it by another program that becomes it, and does not wait.
+    /// Starts it through another program that executes it, and does not wait.
     pub fn begin_run_by(namespace: &Namespace, by: &[&str], arguments: &[&str]) -> Result<Self> {
         Self::begin_by(namespace, by, "run", arguments)
     }
@@ -187,7 +187,7 @@ impl Steering {
         let printed = process.child.stdout.take().map(|mut pipe| {
             std::thread::spawn(move || {
                 let mut text = String::new();
-                // Everything that could be read before an error.
+                // This keeps everything that could be read before an error.
                 let _ = pipe.read_to_string(&mut text);
                 text
             })
@@ -254,13 +254,13 @@ impl Steering {
         Ok((report, asked.elapsed()))
     }
 
-    /// Ends it by SIGTERM, and returns how it did and what it reports.
+    /// Ends it by SIGTERM, and returns its exit status and its report.
     pub fn terminated(mut self) -> Result<(ExitStatus, Value)> {
         self.process.signal(Signal::TERM)?;
         self.report()
     }
 
-    /// Waits for it to end by itself, and returns how it did and what it reports.
+    /// Waits until it ends by itself, and returns its exit status and its report.
     pub fn report(mut self) -> Result<(ExitStatus, Value)> {
         let status = self.process.wait(Duration::from_secs(15))?;
         let text = self.printed.take().and_then(|thread| thread.join().ok()).unwrap_or_default();

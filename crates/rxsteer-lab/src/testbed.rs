@@ -62,7 +62,7 @@ pub struct Testbed {
     pub namespaces: Vec<Namespace>,
     /// `links[i]` joins namespace i to namespace i + 1.
     pub links: Vec<Link>,
-    /// Interfaces of this machine, given back when this is dropped.
+    /// Interfaces of this machine, which are restored when this is dropped.
     cards: Vec<Lent>,
 }
 
@@ -76,8 +76,8 @@ impl Drop for Testbed {
 }
 
 impl Testbed {
-    /// Two hosts: the first sends to the second. The interfaces of [`cards::use_cards`] join them, if there are any; otherwise a veth
-    /// pair does.
+    /// Two hosts: the first sends to the second. If [`cards::use_cards`] has set interfaces, these join the hosts;
+    /// otherwise a veth pair does.
     pub fn hosts(options: LinkOptions) -> Result<Self> {
         Self::in_a_row(2, cards::chosen_cards(), options)
     }
@@ -94,7 +94,7 @@ impl Testbed {
         Self::in_a_row(2, Some(&cards), options)
     }
 
-    /// Namespaces of which the first two are joined.
+    /// Creates namespaces and joins the first two.
     fn in_a_row(count: usize, cards: Option<&Cards>, options: LinkOptions) -> Result<Self> {
         let namespaces = (0..count).map(|_| Namespace::new()).collect::<Result<_>>()?;
         let mut testbed = Self { namespaces, links: vec![], cards: vec![] };
@@ -113,7 +113,7 @@ impl Testbed {
         {
             let card = Lent::lend(home, self.namespaces[index].name(), name)?;
             self.cards.push(card);
-            // Its own MAC address is kept: QEMU's vmxnet3 receives nothing under another one.
+            // It keeps its MAC address: QEMU's vmxnet3 receives nothing under another one.
             let shown = self.namespaces[index].ip(&format!("-o link show {name}"))?;
             let mac = own_mac(&shown);
             ends.push(self.bring_up(index, name, 0, if index == 0 { 1 } else { 2 }, mac)?);
@@ -153,10 +153,10 @@ impl Testbed {
         Self::router_between(options, LinkOptions { gro: true, ..options })
     }
 
-    /// The same with a queue per CPU from the router to the second host, each of which sends from its own CPU.
+    /// The same with one queue per CPU from the router to the second host; each CPU sends on its own queue.
     ///
-    /// On a veth the CPU that sends also receives at the other end. With one queue, a single NAPI instance would receive there what all
-    /// CPUs send, so one CPU would do the second host's work for all of them.
+    /// On a veth the CPU that sends also receives at the other end. With one queue, a single NAPI instance would
+    /// receive there what all CPUs send, so one CPU would do the second host's work for all of them.
     pub fn router_with_tx_queues(options: LinkOptions) -> Result<Self> {
         let queues = online_cpus();
         let testbed = Self::router_between(options, LinkOptions { queues, gro: true, ..options })?;
@@ -183,7 +183,8 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// Translates the source addresses of what leaves the second namespace by an interface, as a home router does.
+    /// Translates the source addresses of packets that leave the second namespace by an interface, as a home router
+    /// does.
     pub fn masquerade(&self, interface: &str) -> Result<()> {
         let router = self.receiver();
         router.run("nft add table ip hide")?;
@@ -245,7 +246,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Configures the addresses of an interface. Its MAC address is chosen, unless it has to keep its own, so that no
+    /// Configures the addresses of an interface. Its MAC address is set, unless it must keep its own, so that no
     /// neighbour discovery is needed.
     fn bring_up(
         &self,
@@ -264,7 +265,7 @@ impl Testbed {
             ipv4: Ipv4Addr::new(10, 77, wire, host),
             ipv6: Ipv6Addr::new(0xfd77, 0, 0, u16::from(wire), 0, 0, 0, u16::from(host)),
         };
-        // Router solicitations and multicast reports are turned off, so that all frames are counted ones.
+        // Turns router solicitations and multicast reports off, so that only counted frames are on the link.
         namespace.run(&format!(
             "sysctl -q -w net.ipv6.conf.{name}.accept_dad=0 \
              net.ipv6.conf.{name}.addr_gen_mode=1 net.ipv6.conf.{name}.router_solicitations=0"

@@ -1,4 +1,4 @@
-//! How many flow records a second each output takes, and what becomes of flows that end faster than that.
+//! How many flow records per second each output accepts, and what happens if flows end faster than that.
 //!
 //! ```text
 //! cargo bench -p rxsteer-records --bench rate
@@ -18,7 +18,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long flows come, of each output.
+/// How long flows are sent to each output.
 const SPAN: Duration = Duration::from_secs(2);
 /// The flows of the table, and packets that are counted at once.
 const FLOWS: u32 = 65_536;
@@ -62,10 +62,10 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A thread counts a packet of a new flow each time, as fast as it can, and does not wait for records. Returns the flows,
-/// the records, the packets that were refused, and the seconds until all records were written.
+/// A thread counts a packet of a new flow each time, as fast as it can, and does not wait for records. Returns the
+/// flows, the records, the refused packets, and the seconds until all records were written.
 fn one(folder: &Path, format: &str) -> anyhow::Result<[f64; 4]> {
-    // No process reads: what does not fit its buffer is lost after it was sent.
+    // No process reads: messages that do not fit into its buffer are lost after they were sent.
     let collector = UdpSocket::bind("127.0.0.1:0")?;
     let mask = FlowMask::ALL;
     let to = collector.local_addr()?.to_string();

@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 /// How long the thread sleeps after it found few records.
 const REST: Duration = Duration::from_millis(2);
 
-/// If a call returns this many records, more are waiting by now, so the thread does not sleep.
+/// If a call returns at least this many records, more are probably waiting, so the thread does not sleep.
 const MANY: usize = 256;
 
 /// The receiver of the records; it gets each record once.
 pub trait Consumer: Send + 'static {
-    /// Takes a final record. This method returns no error: a problem with records is no reason to end the run.
+    /// Accepts a final record. This method returns no error: a problem with records is no reason to end the run.
     fn take(&mut self, record: &FlowRecord);
 
-    /// Does what is due; it is called some hundred times a second.
+    /// Does periodic work; it is called some hundred times a second.
     fn tick(&mut self) {}
 }
 
 /// The clock of live packets: now, in nanoseconds.
 pub type Clock = fn() -> u64;
 
-/// How often all flows of a live table are looked at, for those that are over.
+/// How often all flows of a live table are checked for timeouts.
 const EXPIRE: Duration = Duration::from_secs(1);
 
 /// A flow table, and the thread that passes its final records to a consumer. If a value is dropped before
@@ -42,7 +42,7 @@ pub struct Collecting<C> {
 }
 
 impl<C: Consumer> Collecting<C> {
-    /// Starts with an empty table. With `clock`, the timeouts of the table also end flows that have no more packets.
+    /// Starts with an empty table. With `clock`, timeouts of the table also end flows that get no more packets.
     pub fn start(
         config: &FlowTableConfig,
         mut consumer: C,

@@ -1,4 +1,4 @@
-//! Records in file after file. A new file begins when the present one is old or large enough, and after a failure once
+//! Records in file after file. A new file begins when the present one is old or large enough, or, after a failure, once
 //! there is room again.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!  DIR ──────► DIR/hash_prefix=0a/eth0-20261123T151000Z-5d0c27e1.parquet, …
 //! ```
 //!
-//! Every record that was taken is in a complete file in the end, or is counted as lost.
+//! In the end, every accepted record is in a complete file, or is counted as lost.
 
 use crate::{Row, Sink, Target, Written};
 use rxsteer_flows::FlowMask;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long after a failure files are left alone.
+/// How long to wait after a failure before files are written again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Failures are said at most this often.
+/// Failures are reported at most this often.
 const SAY: Duration = Duration::from_secs(60);
 
 /// When a file is completed and the next one begins.
@@ -25,7 +25,7 @@ const SAY: Duration = Duration::from_secs(60);
 pub struct Rotation {
     /// At each multiple of this time since 1970; at least a second.
     pub every: Option<Duration>,
-    /// When it has this many bytes; a data set, when all its open files together have.
+    /// When it has this many bytes; for a data set, when all its open files together have this many.
     pub size: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Rotation {
     }
 }
 
-/// What became of the records. Any thread may read.
+/// The counts of the records. Any thread may read them.
 #[derive(Debug, Default)]
 pub struct FileCounts {
     files: AtomicU64,
@@ -54,10 +54,10 @@ pub struct FileCounts {
 }
 
 impl FileCounts {
-    /// Complete files; of a data set, complete sets of files.
+    /// Complete files; for a data set, complete sets of files.
     #[must_use]
     pub fn files(&self) -> u64 {
-        // ORDER: Relaxed, here and below; figures to look at.
+        // ORDER: Relaxed, here and below; these figures are only for display.
         self.files.load(Ordering::Relaxed)
     }
 
@@ -97,11 +97,11 @@ struct Open {
     end: Option<SystemTime>,
 }
 
-/// What is known since a failure.
+/// The state after a failure.
 struct Trouble {
     /// When the next file may be begun.
     retry: Instant,
-    /// Whether it was said.
+    /// Whether it was reported.
     is_said: bool,
     lost: Written,
 }
@@ -113,15 +113,15 @@ pub struct Files {
     rotation: Rotation,
     open: Option<Open>,
     trouble: Option<Trouble>,
-    /// When a failure was said last.
+    /// When a failure was last reported.
     said: Option<Instant>,
     counts: Arc<FileCounts>,
-    /// Says a message.
+    /// Reports a message.
     say: fn(&str),
 }
 
 impl Files {
-    /// Begins the first file, so that what is wrong with the target is found now.
+    /// Begins the first file, so that problems with the target show immediately.
     pub fn begin(
         mut target: Target,
         mask: FlowMask,
@@ -144,7 +144,7 @@ impl Files {
         self.counts.clone()
     }
 
-    /// Takes a record.
+    /// Accepts a record.
     pub fn take(&mut self, row: &Row<'_>) {
         let mut one = Written::default();
         one.add(row);
@@ -168,7 +168,7 @@ impl Files {
         }
     }
 
-    /// Completes the present file if its time is over. To be called some times a second.
+    /// Completes the present file if its time is over. The caller must call this several times a second.
     pub fn tick(&mut self) {
         let now = SystemTime::now();
         let is_over = |open: &Open| open.end.is_some_and(|end| now >= end);
@@ -182,7 +182,7 @@ impl Files {
         self.complete();
     }
 
-    /// How a report names the output.
+    /// The name of the output in reports.
     #[must_use]
     pub fn written(&self) -> Option<String> {
         match self.rotation.is_some() || self.counts.files() > 1 {
@@ -210,7 +210,7 @@ impl Files {
         }
     }
 
-    /// After a failure: whether records reach the disk again.
+    /// After a failure: checks whether records reach the disk again.
     fn try_again(&mut self, bytes: u64) {
         let Some(open) = &mut self.open else { return };
         if let Err(error) = open.sink.flush() {
@@ -226,7 +226,7 @@ impl Files {
         self.look_at_size(bytes);
     }
 
-    /// Gives the present file its name. A file of a rotation without records is left out.
+    /// Gives the present file its name. If files rotate, one without records is removed.
     fn complete(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         if open.written.records == 0 && (self.rotation.is_some() || self.counts.files() > 0) {
@@ -249,7 +249,7 @@ impl Files {
         self.counts.files.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives the present file up. What it has is kept where the format can; the rest is lost.
+    /// Abandons the present file. Its contents are kept if the format allows that; the rest is lost.
     fn drop_file(&mut self) -> Written {
         let Some(open) = self.open.take() else { return Written::default() };
         let kept = open.sink.rescue();
@@ -262,7 +262,7 @@ impl Files {
         kept
     }
 
-    /// Counts lost records, and says why if it is time to: with `failure`, a file was given up.
+    /// Counts lost records, and reports the reason if it is time to. With `failure`, a file was abandoned.
     fn lose(&mut self, lost: Written, failure: Option<(anyhow::Error, Written)>) {
         add(&self.counts.lost, lost);
         let now = Instant::now();

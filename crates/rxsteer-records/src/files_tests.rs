@@ -91,7 +91,7 @@ fn files_without_records_take_no_number() {
     let every = Rotation { every: Some(Duration::from_secs(3600)), size: None };
     let mut files = files(&folder.path().join("f.csv"), every);
     for packets in [1, 2, 3] {
-        // As at the end of an interval in which no record came.
+        // As at the end of an interval without records.
         files.open_file().unwrap();
         files.complete();
         take(&mut files, packets);
@@ -125,7 +125,7 @@ fn data_set_gets_files_of_each_part() {
     let folder = tempfile::tempdir().unwrap();
     let size = Rotation { every: None, size: Some(1) };
     let mut files = files(folder.path(), size);
-    // What waits to be encoded has no size yet.
+    // Records that wait to be encoded have no size yet.
     take(&mut files, 1);
     files.complete();
     take(&mut files, 2);
@@ -134,7 +134,7 @@ fn data_set_gets_files_of_each_part() {
     assert_eq!((names, files.counts().files()), (2, 2));
 }
 
-/// A failed write keeps the whole lines that are in the file, and counts the others. /dev/full is a disk without room.
+/// A failed write keeps the complete lines in the file, and counts the others. /dev/full is a disk without free space.
 #[test]
 fn text_keeps_whole_lines_when_there_is_no_room() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Records to a collector by IPFIX (RFC 7011) over UDP.
+//! Sends records to a collector by IPFIX (RFC 7011) over UDP.
 //!
 //! ```text
 //!  Row ─► Half, one direction ─┬─ the other direction is there ─► biflow (RFC 5103) ─┬─► message ─► collector
@@ -11,8 +11,8 @@
 //!
 //! `fields.rs` has the elements and templates, `pairs.rs` finds the two directions of a connection.
 //!
-//! The encoding is our own: of the crates for it, netflow_parser (1.0) is for collectors, and ipfixrw (0.1) has had no
-//! release since its first.
+//! This crate encodes IPFIX itself: of the crates for it, netflow_parser (1.0) is for collectors, and ipfixrw (0.1) has
+//! had no release since its first one.
 
 mod fields;
 mod pairs;
@@ -28,10 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The longest message, so that it fits a path of 1500 bytes with IPv6, UDP and some tunnel's headers.
+/// The longest message: it fits a path of 1500 bytes with IPv6, UDP and the headers of some tunnel.
 const LONGEST: usize = 1400;
 
-/// How often templates are sent again: a collector that started later waits this long.
+/// How often templates are sent again: a collector that starts later waits at most this long.
 const TEMPLATES: Duration = Duration::from_secs(30);
 
 /// How long a record waits for others in its message.
@@ -39,7 +39,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 const VERSION: u16 = 10;
 
-/// What became of the records. Any thread may read.
+/// The counts of the records. Any thread may read them.
 #[derive(Debug, Default)]
 pub struct IpfixCounts {
     records: AtomicU64,
@@ -48,20 +48,20 @@ pub struct IpfixCounts {
 }
 
 impl IpfixCounts {
-    /// Records in messages that were handed to the network.
+    /// Records in messages that were passed to the network.
     #[must_use]
     pub fn records(&self) -> u64 {
-        // ORDER: Relaxed, here and below; figures to look at.
+        // ORDER: Relaxed, here and below; these figures are only for display.
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Messages that were handed to the network.
+    /// Messages that were passed to the network.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.messages.load(Ordering::Relaxed)
     }
 
-    /// Records in messages that the network refused. What is lost on the way is not known.
+    /// Records in messages that the network refused. Losses on the way are unknown.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
@@ -76,13 +76,13 @@ pub struct Ipfix {
     templates: Vec<Template>,
     /// Directions that wait for the other one; `None` where keys have no reverse.
     pairs: Option<Pairs>,
-    /// When templates were sent last.
+    /// When templates were last sent.
     sent_templates: Option<Instant>,
     message: Message,
     /// Data records sent before the present message, modulo 2³².
     sequence: u32,
     say: fn(&str),
-    /// Whether a failure was said since records last went out.
+    /// Whether a failure was reported since records were last sent.
     is_said: bool,
     counts: Arc<IpfixCounts>,
 }
@@ -91,7 +91,7 @@ pub struct Ipfix {
 #[derive(Default)]
 struct Message {
     bytes: Vec<u8>,
-    /// Where the present data set begins, and of which template it is.
+    /// Where the present data set begins, and the number of its template.
     set: Option<(usize, u16)>,
     /// Data records, as the sequence number counts them.
     data_records: u32,
@@ -112,14 +112,14 @@ impl Message {
         put(&mut self.bytes, [0; 2]);
     }
 
-    /// Ends a set: its length is known now.
+    /// Ends a set, and writes its length.
     fn end_set(&mut self) {
         if let Some((begin, _)) = self.set.take() {
             self.set_length(begin, begin + 2);
         }
     }
 
-    /// Writes the length of what begins at `begin` to `at`.
+    /// Writes the length of the part that begins at `begin` to `at`.
     fn set_length(&mut self, begin: usize, at: usize) {
         let length = (self.bytes.len() - begin) as u16;
         self.bytes[at..at + 2].copy_from_slice(&length.to_be_bytes());
@@ -127,8 +127,8 @@ impl Message {
 }
 
 impl Ipfix {
-    /// Connects to `HOST:PORT`. Records are of flows that the fields of `mask` distinguish. `domain` is the observation
-    /// domain, which distinguishes exporters of one host.
+    /// Connects to `HOST:PORT`. The fields of `mask` distinguish the flows of records. `domain` is the observation
+    /// domain, which distinguishes exporters on one host.
     pub fn connect(
         collector: &str,
         mask: &FlowMask,
@@ -149,7 +149,7 @@ impl Ipfix {
         ensure!(collector.port() != 0, "{}: port 0 is none", failed());
         let socket = UdpSocket::bind(any).with_context(failed)?;
         socket.connect(collector).with_context(failed)?;
-        // A full send buffer must not hold up the thread that takes records.
+        // A full send buffer must not block the thread that takes records.
         socket.set_nonblocking(true).with_context(failed)?;
         Ok(Ipfix {
             socket,
@@ -178,8 +178,8 @@ impl Ipfix {
         self.counts.clone()
     }
 
-    /// Takes a record. It is sent with the other direction, or without it two seconds later; and when its message is full,
-    /// or has waited for a second.
+    /// Accepts a record. It is sent together with the other direction, or without it after two seconds; and when its
+    /// message is full, or has waited for a second.
     pub fn take(&mut self, row: &Row<'_>) {
         let half = Half::of(row);
         self.send_alone(Pairs::take_old);
@@ -192,7 +192,7 @@ impl Ipfix {
         }
     }
 
-    /// Sends what waited long enough. To be called some times a second.
+    /// Sends what has waited long enough. The caller must call this several times a second.
     pub fn tick(&mut self) {
         self.send_alone(Pairs::take_old);
         if self.message.begun.is_some_and(|begun| begun.elapsed() >= WAIT) {
@@ -244,7 +244,7 @@ impl Ipfix {
         self.message.set_length(0, 2);
         let Message { bytes, data_records, flow_records: records, .. } =
             std::mem::take(&mut self.message);
-        // ORDER: Relaxed, throughout; figures to look at.
+        // ORDER: Relaxed, throughout; these figures are only for display.
         match self.socket.send(&bytes) {
             Ok(_) => {
                 self.is_said = false;
@@ -253,7 +253,7 @@ impl Ipfix {
             }
             Err(error) => {
                 let lost = self.counts.lost.fetch_add(records.into(), Ordering::Relaxed);
-                // The collector may have started anew, and know no template.
+                // The collector may have restarted, and have no templates.
                 self.sent_templates = None;
                 if !std::mem::replace(&mut self.is_said, true) && lost == 0 {
                     let why = match error.kind() {
@@ -272,7 +272,7 @@ impl Ipfix {
                 }
             }
         }
-        // A collector finds lost messages by gaps.
+        // A collector detects lost messages by gaps.
         self.sequence = self.sequence.wrapping_add(data_records);
     }
 
@@ -291,7 +291,7 @@ impl Ipfix {
         self.message.begun = Some(Instant::now());
     }
 
-    /// Sends the templates, and names and types of our own elements, in a message of their own.
+    /// Sends the templates, and the names and types of our own elements, in a separate message.
     fn send_templates(&mut self) {
         self.send();
         self.sent_templates = Some(Instant::now());

@@ -5,9 +5,9 @@
 //!  FlowRecord ─► Row: addresses masked, hash ─► CSV | JSON lines | Parquet ─► temporary file ─► FILE
 //! ```
 //!
-//! Records are written as they arrive, and none is kept in memory. The file gets its name when it is complete, so
-//! a file with that name is always complete. Live records are written to file after file ([`files::Files`]), and to a
-//! collector by IPFIX ([`ipfix::Ipfix`]).
+//! Records are written as they arrive, and none is kept in memory. The file gets its name when it is complete, so a
+//! file with that name is always complete. Live records go to file after file ([`files::Files`]), and to a collector by
+//! IPFIX ([`ipfix::Ipfix`]).
 
 #![forbid(unsafe_code)]
 
@@ -55,13 +55,12 @@ pub const COLUMNS: [&str; 19] = [
     "moves",
 ];
 
-/// Takes records. The output is complete only after `close`; a sink that is dropped before that leaves nothing
-/// behind.
+/// Accepts records. The output is complete only after `close`; a sink that is dropped before that leaves no file.
 pub trait Sink: Send {
     /// Writes one record.
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()>;
 
-    /// Hands all records over to the system.
+    /// Passes all records to the system.
     fn flush(&mut self) -> anyhow::Result<()>;
 
     /// About how many bytes the files of this sink have or will have for the records so far.
@@ -70,8 +69,8 @@ pub trait Sink: Send {
     /// Writes buffered records and gives the file its name.
     fn close(self: Box<Self>) -> anyhow::Result<()>;
 
-    /// Completes the file after a write has failed, with the records that are whole in it. Returns what they are.
-    /// Without any, or in a format that can't do that, nothing is left behind.
+    /// Completes the file after a write has failed, with the complete records in it. Returns their numbers. If there
+    /// are none, or if the format does not allow this, no file is left.
     fn rescue(self: Box<Self>) -> Written {
         Written::default()
     }

@@ -1,4 +1,4 @@
-//! Where records go: a file, file after file, a collector, or a collector and one of these.
+//! The outputs for records: a file, file after file, a collector, or a collector together with one of these.
 
 use crate::files::{FileCounts, Files, Rotation};
 use crate::ipfix::{Ipfix, IpfixCounts};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 enum Place {
     /// None.
     Nowhere,
-    /// One file for all of a run that can be repeated. The sink for the records, or the error after a write has failed.
-    /// A failure drops the sink, which removes the file, so it takes no room on a full disk.
+    /// One file for all records of a repeatable run. Holds the sink, or the error after a write has failed. A failure
+    /// drops the sink, which removes the file, so it takes no room on a full disk.
     Once(anyhow::Result<Box<dyn Sink>>, Target, u64),
-    /// File after file, for what comes once.
+    /// File after file, for runs that cannot be repeated.
     Live(Box<Files>),
 }
 
@@ -24,7 +24,7 @@ pub struct Outputs {
     ipfix: Option<Ipfix>,
 }
 
-/// What became of the records, at the end.
+/// The result for the records, at the end.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The name of the file, or a pattern for several files; `None` if there is no file.
@@ -40,7 +40,7 @@ pub struct Outcome {
 }
 
 impl Outputs {
-    /// The outputs for the records of a run that can be repeated: one file (or one set of files) that is complete, or
+    /// The outputs for the records of a repeatable run: one file (or one set of files) that is either complete or
     /// absent.
     pub fn once(
         target: Option<Target>,
@@ -54,7 +54,7 @@ impl Outputs {
         Ok(Outputs { place, ipfix })
     }
 
-    /// The outputs for records of live traffic: after a failure, writing goes on as soon as it can.
+    /// The outputs for records of live traffic: after a failure, writing continues as soon as possible.
     pub fn live(
         target: Option<Target>,
         mask: FlowMask,
@@ -84,7 +84,7 @@ impl Outputs {
         self.ipfix.as_ref().map(|ipfix| (ipfix.collector(), ipfix.counts()))
     }
 
-    /// Takes a record.
+    /// Accepts a record.
     pub fn take(&mut self, row: &Row<'_>) {
         match &mut self.place {
             Place::Nowhere => {}
@@ -103,7 +103,7 @@ impl Outputs {
         }
     }
 
-    /// Does what is due. To be called some times a second.
+    /// Does periodic work. The caller must call this several times a second.
     pub fn tick(&mut self) {
         if let Place::Live(files) = &mut self.place {
             files.tick();
@@ -113,7 +113,7 @@ impl Outputs {
         }
     }
 
-    /// Writes and sends what is left, and gives the last file its name.
+    /// Writes and sends the rest, and gives the last file its name.
     pub fn finish(mut self) -> Outcome {
         if let Some(ipfix) = &mut self.ipfix {
             ipfix.flush();

@@ -1,4 +1,4 @@
-//! The records of what workers count, on their way to the outputs.
+//! Passes the records of flows that workers count to the outputs.
 
 use crate::collecting::{Clock, Collecting, Consumer};
 use crate::outputs::{Outcome, Outputs};
@@ -17,12 +17,12 @@ pub struct Recording {
     view: Arc<View>,
 }
 
-/// The flows that a recording counts now, and what of them may be shown.
+/// The flows that a recording counts now, and which parts of them may be shown.
 #[derive(Clone)]
 pub struct LiveFlows {
     /// The flows.
     pub table: Arc<FlowTable>,
-    /// What of their keys is shown.
+    /// Which parts of their keys are shown.
     pub view: Arc<View>,
 }
 
@@ -31,7 +31,7 @@ pub struct LiveFlows {
 pub struct Recorded {
     /// The name of the file, or a pattern for several files; `None` if there is no file.
     pub file: Option<String>,
-    /// The error because of which there is no file.
+    /// The error that prevented the file.
     pub failure: Option<Arc<anyhow::Error>>,
     /// The number of records in the file.
     pub records: u64,
@@ -61,8 +61,8 @@ impl Consumer for Writing {
 }
 
 impl Recording {
-    /// Starts writing to `outputs` what the workers of `config` count. `clock` is that of live packets: by it, flows that
-    /// have no more packets end as well.
+    /// Starts to write what the workers of `config` count to `outputs`. `clock` is the clock of live packets: timeouts
+    /// by it also end flows that get no more packets.
     pub fn start(
         outputs: Outputs,
         table: &FlowTableConfig,

@@ -120,7 +120,7 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
 /// The file that a new one called `path` would replace, or where it would be: the path with links resolved.
 ///
 /// # Errors
-/// When what is there is no ordinary file, such as a device, a pipe or a link to nothing, which would be gone.
+/// If the existing file is not an ordinary one, such as a device, a pipe or a dangling link, which would be lost.
 pub fn place_of(path: &Path) -> Result<PathBuf, &'static str> {
     let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match place.symlink_metadata() {

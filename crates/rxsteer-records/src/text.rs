@@ -1,20 +1,21 @@
-//! A file of lines that stays whole when the disk is full: it has whole lines at any time, and what could not be written is
-//! known.
+//! A file of lines that stays valid when the disk is full: it always consists of complete lines, and it is known what
+//! could not be written.
 
 use crate::temporary::Temporary;
 use crate::{Row, Written};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 
-/// Bytes that are written at once.
+/// Bytes per write.
 const AT_ONCE: usize = 1 << 16;
 
-/// Lines on their way into a file. As an [`io::Write`], it takes the bytes of a line, and `flush` ends the line.
+/// Lines that are being written to a file. As an [`io::Write`], it accepts the bytes of a line, and `flush` ends the
+/// line.
 pub(crate) struct Text {
     out: File,
-    /// Whole lines, once the present one has ended.
+    /// Complete lines, once the present one has ended.
     waiting: Vec<u8>,
-    /// Bytes in the file: whole lines.
+    /// Bytes in the file, which are complete lines.
     bytes: u64,
 }
 
@@ -23,13 +24,13 @@ impl Text {
         Ok(Text { out: file.writer()?, waiting: Vec::with_capacity(AT_ONCE), bytes: 0 })
     }
 
-    /// Writes all lines. If that fails, the file is what it was, and the lines are gone.
+    /// Writes all lines. If that fails, the file stays unchanged, and the lines are lost.
     pub(crate) fn write_out(&mut self) -> io::Result<()> {
         let written = self.out.write_all(&self.waiting);
         match written {
             Ok(()) => self.bytes += self.waiting.len() as u64,
             Err(_) => {
-                // Part of a line may be in the file. Should this fail, the file is given up.
+                // Part of a line may be in the file. If this fails, the file is abandoned.
                 self.out.set_len(self.bytes)?;
                 self.out.seek(SeekFrom::Start(self.bytes))?;
             }
@@ -58,7 +59,7 @@ impl Write for Text {
     }
 }
 
-/// Which records are in the file, and which were only taken.
+/// Which records are in the file, and which are not written yet.
 #[derive(Default)]
 pub(crate) struct Progress {
     taken: Written,
@@ -72,14 +73,14 @@ impl Progress {
         self.look(text);
     }
 
-    /// Looks whether all lines are in the file by now.
+    /// Checks whether all lines are in the file by now.
     pub(crate) fn look(&mut self, text: &Text) {
         if text.is_written_out() {
             self.in_file = self.taken;
         }
     }
 
-    /// Completes the file with the lines that it has.
+    /// Completes the file with the lines that are in it.
     pub(crate) fn rescue(self, file: Temporary) -> Written {
         let is_kept = self.in_file.records > 0 && file.sync().and_then(|()| file.name()).is_ok();
         if is_kept { self.in_file } else { Written::default() }

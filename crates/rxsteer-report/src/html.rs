@@ -29,7 +29,7 @@ pub(crate) fn page(title: &str, body: &str) -> String {
     styled(title, body, "")
 }
 
-/// The same with more rules of style, which override the common ones.
+/// The same with additional style rules, which override the common ones.
 pub fn styled(title: &str, body: &str, more_style: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

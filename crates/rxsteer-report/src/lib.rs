@@ -1,6 +1,6 @@
-//! Reports of rxsteer: lines and tables that fit a terminal, pages with plots, and all that is shown of simulated runs.
+//! Reports of rxsteer: lines and tables that fit a terminal, pages with plots, and the results of simulated runs.
 //!
-//! Nothing here reads a command line or a file: a function gets results, and returns text.
+//! This crate reads no command line and no file: a function gets results, and returns text.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "sim")]

@@ -1,5 +1,5 @@
-//! Lines that fit the terminal: text goes on under itself, and tables leave their least useful columns out. Where standard output
-//! is no terminal, nothing is changed.
+//! Lines that fit the terminal: text wraps with an indent, and tables omit their least useful columns. If standard
+//! output is not a terminal, nothing is changed.
 
 use comfy_table::{ColumnConstraint, Table};
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use textwrap::{Options, WordSeparator, WordSplitter};
 
-/// How many columns a line on the terminal has; `None` where standard output is none.
+/// The number of columns of the terminal; `None` if standard output is not a terminal.
 pub fn room_on_terminal() -> Option<usize> {
     let out = std::io::stdout();
     let size = if out.is_terminal() { terminal_size::terminal_size_of(out) } else { None };
@@ -16,30 +16,31 @@ pub fn room_on_terminal() -> Option<usize> {
 
 static FITS_TERMINAL: AtomicBool = AtomicBool::new(false);
 
-/// Lines are as long as those of the terminal from now on. Until then, as in tests, they are as long as their text.
+/// From now on, lines are at most as long as those of the terminal. Before, as in tests, they are as long as their
+/// text.
 pub fn fit_to_terminal() {
     // ORDER: Relaxed; a setting without other data.
     FITS_TERMINAL.store(true, Ordering::Relaxed);
 }
 
-/// Columns of a line.
+/// The number of columns in a line.
 fn width() -> usize {
     // ORDER: Relaxed, as above.
     let room = if FITS_TERMINAL.load(Ordering::Relaxed) { room_on_terminal() } else { None };
     room.unwrap_or(usize::MAX)
 }
 
-/// A name and its text, which goes on under itself from column `indent` on.
+/// A name and its text, which wraps at column `indent`.
 pub fn field(text: &mut String, name: &str, indent: usize, what: &str) {
     entry(text, name, indent, what, usize::MAX);
 }
 
-/// The same in lines of at most `most` columns, also where there is no terminal.
+/// The same in lines of at most `most` columns, even without a terminal.
 pub fn entry(text: &mut String, name: &str, indent: usize, what: &str, most: usize) {
     folded(text, name, indent, what, most.min(width()));
 }
 
-/// Paragraphs, a line each.
+/// Paragraphs, one per line.
 pub fn paragraphs(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     for line in text.lines() {
@@ -57,14 +58,14 @@ fn folded(text: &mut String, name: &str, indent: usize, what: &str, width: usize
         .break_words(false)
         .word_separator(WordSeparator::AsciiSpace)
         .word_splitter(WordSplitter::NoHyphenation);
-    // Without a word there is no line that would have the name.
+    // Without any word there would be no line to hold the name.
     let lines = if what.is_empty() { first.clone() } else { textwrap::fill(what, options) };
     // Writing to a String does not fail.
     let _ = writeln!(text, "{}", lines.trim_end());
 }
 
-/// The table without columns, as far as its lines are wider than the terminal: first the columns of the first group of `least`,
-/// then those of the next. Says which are left out.
+/// The table, without columns if its lines are wider than the terminal: this omits the columns of the first group of
+/// `least`, then those of the next, and so on. Reports which columns it omits.
 pub fn fitted(table: Table, least: &[Vec<usize>]) -> String {
     fitted_to(width(), table, least)
 }

@@ -6,7 +6,7 @@ use rxsteer_status::figures::nanoseconds;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A table whose columns are right-aligned but for those named.
+/// A table whose columns are right-aligned, except for those in `left`.
 pub fn new(header: &[&str], left: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -19,8 +19,8 @@ pub fn new(header: &[&str], left: &[usize]) -> Table {
     table
 }
 
-/// How many packets went by which mechanism, where `shown` has a number; nothing where the hash or the receiving CPU was all
-/// there was.
+/// How many packets each mechanism steered, where `shown` returns a number; empty if only the hash or the receiving CPU
+/// was used.
 pub fn steered_by(shown: impl Fn(SteerCounter) -> Option<String>) -> String {
     let by = [
         (SteerCounter::Rfs, "to where their application runs"),
@@ -40,14 +40,14 @@ pub fn steered_by(shown: impl Fn(SteerCounter) -> Option<String>) -> String {
     let by =
         by.into_iter().filter_map(|(counter, what)| Some(format!("{} {what}", shown(counter)?)));
     let mut text = by.collect::<Vec<String>>().join(", ");
-    // These have a target, too, and go there later.
+    // These packets also have a target, and their flow moves there later.
     if let Some(deferred) = deferred {
         let _ = write!(text, "; {deferred} of them deferred behind earlier packets of their flow");
     }
     text
 }
 
-/// A duration in the unit that suits it.
+/// A duration in a suitable unit.
 pub fn duration(duration: Duration) -> String {
     nanoseconds(duration.as_nanos() as u64)
 }

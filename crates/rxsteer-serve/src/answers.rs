@@ -10,8 +10,8 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use std::convert::Infallible;
 
-/// What every answer says to browsers: run and load nothing but what comes from here, show it in no other page, keep
-/// no copy of it.
+/// Headers of every answer, which instruct browsers to run and load only what comes from this server, not to show it in
+/// another page, and not to keep a copy.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -28,7 +28,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// What answers requests.
+/// Answers requests.
 #[derive(Debug)]
 pub(crate) struct Answers {
     guard: Guard,
@@ -76,12 +76,12 @@ impl Answers {
         }
     }
 
-    /// Sends the client on to the same path without the token.
+    /// Redirects the client to the same path without the token.
     fn with_cookie(&self, path: &str) -> Response<Full<Bytes>> {
         let secret = self.guard.token.as_ref().map_or("", |token| token.secret());
         let cookie = format!("{COOKIE_NAME}={secret}; Path=/; HttpOnly; SameSite=Strict");
         let mut answer = refused(StatusCode::SEE_OTHER, "go on without the token in the URL");
-        // A path that begins with // would be another host's, and browsers read \\ as /.
+        // A path that begins with // would refer to another host, and browsers treat \\ as /.
         let path = format!("/{}", path.trim_start_matches(['/', '\\']));
         for (name, value) in [(header::SET_COOKIE, cookie), (header::LOCATION, path)] {
             if let Ok(value) = HeaderValue::from_str(&value) {

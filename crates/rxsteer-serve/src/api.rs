@@ -10,7 +10,7 @@ use serde::Serialize;
 struct Shown<'a> {
     /// The version of the server.
     version: &'static str,
-    /// When the instances were asked, in milliseconds of Unix time.
+    /// When the server queried the instances, in milliseconds of Unix time.
     time_ms: u64,
     instances: Vec<Instance<'a>>,
     /// Instances that did not answer.
@@ -18,7 +18,7 @@ struct Shown<'a> {
     host: Option<&'a Host>,
 }
 
-/// What `rxsteer status --json` shows, and the rates.
+/// The output of `rxsteer status --json`, and the rates.
 #[derive(Serialize)]
 struct Instance<'a> {
     #[serde(flatten)]
@@ -26,7 +26,7 @@ struct Instance<'a> {
     rates: Option<&'a Rates>,
 }
 
-/// The answer at `/api/status`, made once for a look.
+/// The answer at `/api/status`, computed once per look.
 pub(crate) fn status(look: &Look) -> Bytes {
     look.json.get_or_init(|| json(look).into()).clone()
 }
@@ -42,6 +42,6 @@ fn json(look: &Look) -> String {
         silent: &look.silent,
         host: look.host.as_ref(),
     };
-    // It has no map with keys that are not text.
+    // The value contains no map with keys other than text.
     serde_json::to_string(&shown).unwrap_or_default()
 }

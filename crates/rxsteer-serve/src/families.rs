@@ -1,12 +1,12 @@
-//! The metrics: names, help and units come from the list of counters; here is what each is counted by.
+//! The metrics. Names, help and units come from the list of counters; this file defines the labels of each.
 //!
-//! At most 50 series of an instance, 20 of each CPU and 20 of each interface, and none of a flow.
+//! There are at most 50 series per instance, 20 per CPU and 20 per interface, and none per flow.
 
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter, RxCounter, Unit};
 use rxsteer_status::{Counts, CpuStatus, InterfaceStatus, State, Status};
 use std::fmt::Write;
 
-/// What a metric is, to Prometheus.
+/// The type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Counter,
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 /// Reads a value.
 type Of<T, R> = Box<dyn Fn(&T) -> R>;
 
-/// A value, by what it is counted by: of the instance, or by interface or CPU.
+/// A value, and what it is counted by: instance, interface or CPU.
 pub(crate) enum Value {
     Instance(Of<Status, Option<f64>>),
     Interface(Of<InterfaceStatus, f64>),
@@ -37,7 +37,7 @@ pub(crate) struct Family {
     pub(crate) value: Value,
 }
 
-/// Counted by interface: what a receiving interface decides.
+/// Counted by interface: the decisions for received frames.
 const BY_INTERFACE: [LiveCounter; 9] = [
     LiveCounter::Received,
     LiveCounter::Bytes,
@@ -121,7 +121,7 @@ fn received(counts: &Counts, counter: LiveCounter) -> u64 {
     }
 }
 
-/// A counter of the CPU that packets are delivered on. Of a rate there is no metric: Prometheus has its own.
+/// A counter of the CPU that packets are delivered on. Rates have no metric: Prometheus computes them.
 fn of_cpu(counter: LiveCpuCounter) -> Option<Family> {
     let kind = match counter {
         LiveCpuCounter::Rate => return None,
@@ -140,7 +140,7 @@ fn of_cpu(counter: LiveCpuCounter) -> Option<Family> {
         count as f64 * scale
     };
     let (prefix, value) = match counter {
-        // Why frames were lost is the same question for all CPUs.
+        // The causes of losses are metrics of the instance: sums over all CPUs.
         LiveCpuCounter::LostWaiting | LiveCpuCounter::LostBusy | LiveCpuCounter::LostBurst => {
             let sum = move |status: &Status| Some(status.cpus.iter().map(count).sum());
             ("", Value::Instance(Box::new(sum)))
@@ -162,7 +162,8 @@ fn of_all_cpus(help: &str) -> String {
     help.replace(" on this CPU", "").replace("this CPU's", "a CPU's")
 }
 
-/// A metric of a counter. Times are in seconds, as everywhere in Prometheus; a name that has the unit gets no other.
+/// A metric for a counter. Times are in seconds, as everywhere in Prometheus. A name that contains the unit gets no
+/// suffix for it.
 fn family(prefix: &str, name: &str, unit: Unit, kind: Kind, help: &str, value: Value) -> Family {
     let word = match unit {
         Unit::Packets => "packets",
@@ -184,7 +185,7 @@ fn family(prefix: &str, name: &str, unit: Unit, kind: Kind, help: &str, value: V
     Family { name, unit, kind, help: help.to_owned(), value }
 }
 
-/// The metrics that are no counter of the list.
+/// The metrics that do not come from the list of counters.
 fn own() -> Vec<Family> {
     let gauge = |name: &str, unit, help: &str, value| Family {
         name: format!("rxsteer_{name}"),
@@ -260,7 +261,7 @@ impl Family {
     }
 }
 
-/// The metrics that are not of an instance, with their help.
+/// The metrics that do not belong to an instance, with their help.
 pub(crate) const INFO: (&str, &str) =
     ("rxsteer_instance", "What runs: version, command, policy and mode.");
 pub(crate) const ANSWERING: (&str, &str) = ("rxsteer_instances", "Instances that answered.");

@@ -1,4 +1,4 @@
-//! The files of the page, as they are in the program: no other file can be asked for.
+//! The files of the page, which are part of the program: the server reads no other file.
 
 /// A file of the page.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ files! {
 mod tests {
     use super::*;
 
-    /// Names come from outside (interfaces, flows, events): the page makes text of them, and nothing else.
+    /// Names come from outside (interfaces, flows, events): the page must insert them only as text.
     #[test]
     fn page_makes_no_html_of_text_and_loads_nothing_from_outside() {
         for file in FILES {

@@ -1,9 +1,9 @@
-//! Who may ask: what is checked of a request before anything is done for it.
+//! Checks whether a request may be answered, before doing anything for it.
 //!
-//! A page of another site can make a browser on this host send requests here. It can't set `Host` or `Origin`, and with
-//! DNS rebinding `Host` has the other site's name. So `Host` has to be an address or name of this server, and a request
-//! that another site's page made is refused. A request with the token as `Authorization: Bearer` is of no browser that
-//! was led here, so it may use any name for this host.
+//! A page of another site can make a browser on this host send requests to this server. It cannot set `Host` or
+//! `Origin`; with DNS rebinding, `Host` contains the other site's name. So `Host` must be an address or name of this
+//! server, and a request made by a page of another site is refused. A request with the token as `Authorization: Bearer`
+//! cannot come from a misled browser, so it may use any name for this host.
 
 use crate::token::Token;
 use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
@@ -14,21 +14,21 @@ use std::net::{IpAddr, SocketAddr};
 /// The cookie that has the token.
 pub(crate) const COOKIE_NAME: &str = "rxsteer_token";
 
-/// What holds for every request.
+/// The conditions for every request.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// The address that the server listens at.
+    /// The address on which the server listens.
     pub(crate) address: SocketAddr,
     /// The token, if one is required.
     pub(crate) token: Option<Token>,
 }
 
-/// A request that may be answered.
+/// A request that passes the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// It gets the answer.
+    /// Answer it.
     Answer,
-    /// The token was in its URL: it gets a cookie, and the URL without the token.
+    /// The token was in its URL: answer with a cookie, and redirect to the URL without the token.
     Cookie,
 }
 
@@ -76,7 +76,7 @@ impl Guard {
         }
     }
 
-    /// Whether a `Host` header is of this server. Its port may be another one: a tunnel's.
+    /// Whether a `Host` header names this server. The port may differ, because of a tunnel.
     fn is_here(&self, host: &str) -> bool {
         let own = self.address.ip();
         match ip_of(host) {
@@ -123,7 +123,7 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
-/// Whether a page of another site made the request; a link there that someone followed is none.
+/// Whether a page of another site made the request. A link on that page that a user followed does not count.
 fn is_cross_site(headers: &HeaderMap, host: &str) -> Result<bool, Refusal> {
     let get = |name: &'static str| one(headers, &HeaderName::from_static(name));
     let origin = one(headers, &ORIGIN)?;
@@ -136,7 +136,7 @@ fn is_cross_site(headers: &HeaderMap, host: &str) -> Result<bool, Refusal> {
     Ok(is_foreign || !(matches!(site, "same-origin" | "none") || is_link))
 }
 
-/// What the cookies of our name have.
+/// The values of our cookie.
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = values.flat_map(|value| value.split(';'));

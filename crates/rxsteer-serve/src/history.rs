@@ -1,4 +1,4 @@
-//! Rates of the last 15 minutes, at one point a second. Points are added by looks, so there are none of a time without
+//! Rates of the last 15 minutes, at one point per second. Looks add the points, so no points exist for times without
 //! viewers.
 
 use crate::look::Look;
@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// How long a point is kept, in milliseconds.
 const KEPT_MS: u64 = 15 * 60 * 1000;
-/// The time between two points; viewers that ask each second are not exact.
+/// The time between two points; viewers that query every second are not exact.
 const STEP_MS: u64 = 900;
-/// CPUs of an instance that have a history each, those with the lowest numbers.
+/// The number of CPUs of an instance that have a history, those with the lowest numbers.
 const MOST_CPUS: usize = 64;
 
 /// The history of all instances.
@@ -38,7 +38,7 @@ impl Point {
 }
 
 impl History {
-    /// Adds what a look shows, and drops what is too old.
+    /// Adds the rates of a look, and removes old points.
     pub(crate) fn add(&mut self, look: &Look) {
         for seen in &look.seen {
             let Some(rates) = &seen.rates else { continue };
@@ -50,7 +50,7 @@ impl History {
         }
         let oldest = look.time_ms.saturating_sub(KEPT_MS);
         self.instances.retain(|_, points| {
-            // Where the clock was set back, what seems to be of the future goes, too.
+            // If the clock was set back, this also removes points that appear to be in the future.
             points.retain(|point| (oldest..=look.time_ms).contains(&point.time_ms));
             !points.is_empty()
         });

@@ -17,7 +17,7 @@
 //!                     rxsteer-status
 //! ```
 //!
-//! Invariants: nothing is asked of an instance while there is no viewer; no viewer can change anything; whatever viewers
+//! Invariants: the server queries no instance while there is no viewer. No viewer can change anything. Whatever viewers
 //! do, an instance answers at most [`LOOKS_PER_SECOND`] times a second.
 #![forbid(unsafe_code)]
 

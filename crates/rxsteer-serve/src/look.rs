@@ -1,4 +1,4 @@
-//! A look: what all instances and the host's CPUs show at one time.
+//! A look: the state of all instances and of the host's CPUs at one time.
 
 use bytes::Bytes;
 use rxsteer_host::Load;
@@ -9,17 +9,17 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Flows that are asked for, the largest first.
+/// The number of flows to request, the largest first.
 const FLOWS: u32 = 50;
 /// How long an instance may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The instances that are shown.
+/// The instances to show.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// The one with this control socket.
     Instance(PathBuf),
-    /// Those that run now, also those that start later.
+    /// All running instances, including those that start later.
     All,
 }
 
@@ -37,7 +37,7 @@ impl Source {
 pub(crate) struct Seen {
     /// What it answered.
     pub(crate) status: Status,
-    /// The rates since an earlier look, if there was one lately.
+    /// The rates since an earlier look, if there was a recent one.
     pub(crate) rates: Option<Rates>,
 }
 
@@ -61,14 +61,14 @@ pub(crate) struct Look {
     pub(crate) seen: Vec<Seen>,
     pub(crate) silent: Vec<Silent>,
     pub(crate) load: Option<Load>,
-    /// What the host's CPUs did since an earlier look, if there was one lately.
+    /// What the host's CPUs did since an earlier look, if there was a recent one.
     pub(crate) host: Option<Host>,
-    /// What the page reads of it, once a viewer asked.
+    /// The JSON for the page, once a viewer has requested it.
     pub(crate) json: OnceLock<Bytes>,
 }
 
 impl Look {
-    /// Asks all instances.
+    /// Queries all instances.
     pub(crate) fn now(source: &Source, has_flows: bool) -> Look {
         let flows = if has_flows { FLOWS } else { 0 };
         let (mut seen, mut silent) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ impl Look {
         }
     }
 
-    /// Fills in the rates since `earlier`.
+    /// Computes the rates since `earlier`.
     pub(crate) fn compare(&mut self, earlier: &Look) {
         for seen in &mut self.seen {
             let same = |before: &&Seen| before.status.socket == seen.status.socket;
@@ -117,7 +117,7 @@ struct HostCpu {
     softirq: f64,
     /// In applications, and in the kernel for them.
     other: f64,
-    /// Idle, also while it waits for disks.
+    /// Idle, including waits for disks.
     idle: f64,
 }
 

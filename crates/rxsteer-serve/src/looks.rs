@@ -1,4 +1,4 @@
-//! Looks are shared by all viewers: who asks shortly after another one gets the same.
+//! All viewers share looks: a viewer that asks shortly after another one gets the same look.
 
 use crate::history::History;
 use crate::look::{Look, Source};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// How often an instance is asked at most, in a second.
+/// How often an instance is queried at most, per second.
 pub const LOOKS_PER_SECOND: u32 = 4;
-/// For how long a look is the answer to all viewers.
+/// How long a look is the answer to all viewers.
 const SHARED: Duration = Duration::from_millis(1000 / LOOKS_PER_SECOND as u64);
-/// Rates are of the time since the latest look that is at least this old…
+/// Rates cover the time since the latest look that is at least this old…
 const RATES_OVER: Duration = Duration::from_millis(900);
-/// …and at most this old: there are no rates of times in which there was no viewer.
+/// …and at most this old: no rates exist for times without viewers.
 const KEPT: Duration = Duration::from_secs(5);
 
 /// What all viewers share.
@@ -40,17 +40,17 @@ impl Looks {
         matches!(self.source, Source::All)
     }
 
-    /// A look that has the counters.
+    /// A look that includes the counters.
     pub(crate) async fn at_counters(&self) -> Arc<Look> {
         self.latest(false).await
     }
 
-    /// A look that also has the largest flows.
+    /// A look that also includes the largest flows.
     pub(crate) async fn at_flows(&self) -> Arc<Look> {
         self.latest(true).await
     }
 
-    /// The JSON of what was shown in the last 15 minutes.
+    /// The JSON of the last 15 minutes.
     pub(crate) async fn history(&self) -> String {
         self.at_flows().await;
         self.state.lock().await.history.json()
@@ -58,11 +58,11 @@ impl Looks {
 
     async fn latest(&self, has_flows: bool) -> Arc<Look> {
         let looks = self.clone();
-        // A task of its own: a client that hangs up ends the task that answers it, but not a look under way, which
-        // others wait for. So there is never more than one.
+        // A separate task: a client that disconnects ends the task that answers it, but must not end a look that other
+        // clients wait for. So there is never more than one look.
         match tokio::spawn(async move { looks.look(has_flows).await }).await {
             Ok(look) => look,
-            // Only while the runtime ends.
+            // This happens only while the runtime ends.
             Err(_) => std::future::pending().await,
         }
     }

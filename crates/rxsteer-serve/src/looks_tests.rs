@@ -25,7 +25,7 @@ pub(crate) fn look(statuses: Vec<Status>, since: Instant, ms: u64) -> Look {
     }
 }
 
-/// The sample, after it received this many packets in this time.
+/// The sample status, after it received this many packets in this time.
 fn after(ms: u64, packets: u64) -> Status {
     let mut status = sample();
     status.running_ns += ms * 1_000_000;
@@ -119,7 +119,7 @@ fn viewers_share_a_look_and_without_one_there_is_none() {
                 })
             })
             .collect();
-        // A viewer that hangs up ends no look that others wait for.
+        // A viewer that disconnects must not end a look that other viewers wait for.
         drop(tokio::spawn(looks.clone().look(true)).abort_handle());
         let mut seen = 0;
         for viewer in viewers {

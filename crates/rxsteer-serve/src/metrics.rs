@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4, which also people and `promtool` read.
+    /// Prometheus' text format 0.0.4, which `promtool` also reads.
     Text,
 }
 
@@ -42,7 +42,7 @@ impl Format {
     }
 }
 
-/// The metrics of a look. With `by_process` each has the process of its instance as a label.
+/// The metrics of a look. With `by_process`, each has the process id of its instance as a label.
 pub(crate) fn text(look: &Arc<Look>, format: Format, by_process: bool) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics { look: Arc::clone(look), by_process }));
@@ -55,8 +55,8 @@ pub(crate) fn text(look: &Arc<Look>, format: Format, by_process: bool) -> String
     }
 }
 
-/// OpenMetrics as Prometheus' text format: there the name of a counter has `_total` and that of an information `_info`
-/// also in `# HELP` and `# TYPE`, and other comments have no meaning.
+/// Converts OpenMetrics to Prometheus' text format. There, `# HELP` and `# TYPE` contain the suffixes `_total` of a
+/// counter and `_info` of an information, and other comments have no meaning.
 fn plain(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut lines = open.lines().peekable();
@@ -168,8 +168,8 @@ impl Metrics {
     }
 }
 
-/// The values of interfaces. One that was deleted is shown beside one of the same name that is refused, and Prometheus refuses
-/// two series with the same labels: they are one.
+/// The values by interface name. A deleted interface and a refused one may have the same name, and Prometheus rejects
+/// two series with the same labels, so this adds them up.
 fn by_name<'a>(status: &'a Status, value: &dyn Fn(&InterfaceStatus) -> f64) -> Vec<(&'a str, f64)> {
     let mut sums: Vec<(&str, f64)> = Vec::new();
     for known in &status.interfaces {
@@ -188,7 +188,7 @@ fn one(metric: &mut MetricEncoder<'_>, kind: Kind, labels: &Labels, value: f64) 
     })
 }
 
-/// Encodes a series with these labels; an empty set of labels is none.
+/// Encodes a series with these labels; an empty set means no labels.
 fn labelled(
     metric: &mut MetricEncoder<'_>,
     labels: &Labels,

@@ -10,7 +10,7 @@ fn series(statuses: Vec<Status>, by_process: bool) -> Vec<String> {
     text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// The sample with so many CPUs and interfaces, all with delays.
+/// The sample status with this many CPUs and interfaces, all with delays.
 fn large(cpus: u16, interfaces: u16) -> Status {
     let mut status = sample();
     status.cpus[0].delay = Some(Delay { buckets: vec![1; 160] });

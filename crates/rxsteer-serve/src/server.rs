@@ -1,12 +1,12 @@
 //! The listening socket, and the limits of its connections.
 //!
-//! | limit | then |
+//! | limit | consequence |
 //! |---|---|
 //! | [`MAX_CONNECTIONS`] at a time | the next one waits until one ends |
 //! | [`MAX_HEAD`] bytes of a request's head | 431, and the connection is closed |
-//! | [`HEAD_TIMEOUT`] until a head is whole, also for the next one of an idle connection | the connection is closed |
-//! | [`CONNECTION_AGE`] since a connection began | it is closed after the answer under way |
-//! | half as long again, e.g. of a client that does not read its answer | it is cut |
+//! | [`HEAD_TIMEOUT`] until a head is complete, also for the next request of an idle connection | the connection is closed |
+//! | [`CONNECTION_AGE`] since a connection began | it is closed after the answer in progress |
+//! | one and a half times that age, e.g. if a client does not read its answer | the connection is cut |
 //!
 //! All connections are tasks of one thread, so a slow client costs a descriptor and some memory.
 
@@ -31,18 +31,18 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 /// Connections at a time.
 pub const MAX_CONNECTIONS: usize = 32;
-/// Bytes of a request's head.
+/// The most bytes of a request's head.
 pub const MAX_HEAD: usize = 8 << 10;
 /// How long a client may take for a request's head, and how long a connection may be idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The age at which a connection is closed after the answer under way. Half as old again it is cut.
+/// The age at which a connection is closed after the answer in progress. At one and a half times this age it is cut.
 const CONNECTION_AGE: Duration = Duration::from_secs(20);
 /// How long to wait when a connection can't be accepted (no descriptor is left).
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the end waits for a look under way.
+/// How long the end waits for a look in progress.
 const AT_THE_END: Duration = Duration::from_millis(100);
 
-/// A socket that listens, before anything is answered.
+/// A listening socket that does not answer yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -50,7 +50,7 @@ pub struct Server {
     connection_age: Duration,
 }
 
-/// A server in a thread of its own.
+/// A server in its own thread.
 #[derive(Debug)]
 pub struct Running {
     thread: JoinHandle<()>,
@@ -92,20 +92,20 @@ impl Server {
         Ok(Server { listener, guard, connection_age: CONNECTION_AGE })
     }
 
-    /// The same, but a connection is closed at this age, after the answer under way; half as old again it is cut. By default
-    /// that is after 20 seconds.
+    /// Sets the age at which a connection is closed after the answer in progress; at one and a half times this age it
+    /// is cut. The default is 20 seconds.
     #[must_use]
     pub fn with_connection_age(self, age: Duration) -> Server {
         Server { connection_age: age, ..self }
     }
 
-    /// Where it listens, with the port that was chosen if 0 was asked for.
+    /// The address on which it listens. If port 0 was requested, it has the chosen port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.guard.address
     }
 
-    /// Serves viewers in a thread of its own, which first does what `first` says: dropping privileges.
+    /// Serves viewers in a separate thread, which first runs `first` (to drop privileges).
     ///
     /// # Errors
     /// When the thread can't be started, or `first` fails.
@@ -118,7 +118,7 @@ impl Server {
         let (begun, begins) = std::sync::mpsc::channel();
         let serve = move || {
             let runtime = first().and_then(|()| {
-                // One thread waits for the control sockets; the number of looks under way is 1.
+                // One thread waits for the control sockets, since at most one look is in progress.
                 let mut builder = tokio::runtime::Builder::new_current_thread();
                 builder.thread_name("rxsteer-serve").enable_io().enable_time();
                 Ok(builder.max_blocking_threads(1).build()?)
@@ -127,12 +127,12 @@ impl Server {
                 Ok(runtime) => runtime,
                 Err(why) => return drop(begun.send(Err(why))),
             };
-            // The receiver waits for it.
+            // The receiver is waiting for this.
             let _ = begun.send(Ok(()));
             runtime.block_on(async {
                 tokio::select! {
                     () = self.accept(source) => {}
-                    // Also when the sender is gone.
+                    // This also happens when the sender is gone.
                     _ = stopped => {}
                 }
             });
@@ -175,7 +175,7 @@ async fn connection(stream: TcpStream, answers: &Answers, age: Duration) {
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
-        // Whatever ended it, the client sees that it ended.
+        // The client notices the end of the connection, whatever caused it.
         _ = connection.as_mut() => return,
         () = sleep_until(began + age) => connection.as_mut().graceful_shutdown(),
     }
@@ -183,12 +183,12 @@ async fn connection(stream: TcpStream, answers: &Answers, age: Duration) {
 }
 
 impl Running {
-    /// Ends the thread; answers under way are cut.
+    /// Ends the thread; answers in progress are cut.
     ///
     /// # Errors
     /// When the thread panicked.
     pub fn stop(self) -> anyhow::Result<()> {
-        // If it has ended already, there is no receiver.
+        // If the thread has already ended, there is no receiver.
         let _ = self.stop.send(());
         let ended = self.thread.join();
         ended.map_err(|_| anyhow::anyhow!("the thread that serves metrics and page panicked"))

@@ -1,4 +1,4 @@
-//! The secret that viewers show where an address can be reached from other hosts.
+//! The secret that viewers must present if other hosts can reach the address.
 
 use anyhow::Context;
 use rxsteer_user::shown;
@@ -12,7 +12,7 @@ const MIN: usize = 16;
 /// The most characters of a token.
 const MAX: usize = 256;
 
-/// A secret; it is not shown.
+/// A secret, which is never printed.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -26,7 +26,7 @@ impl Token {
     /// Reads the token from a file that only its owner can read.
     ///
     /// # Errors
-    /// When the file can't be read, others can read it, or what it has is no token.
+    /// When the file cannot be read, when others can read it, or when it contains no valid token.
     pub fn read(path: &Path) -> anyhow::Result<Token> {
         let failed = || format!("can't read the token in {}", shown(path));
         let about = std::fs::metadata(path).with_context(failed)?;
@@ -45,7 +45,7 @@ impl Token {
         Token::new(text.trim()).with_context(|| format!("{} has no token", shown(path)))
     }
 
-    /// A token of this text.
+    /// The token with this text.
     ///
     /// # Errors
     /// When it is too short, too long, or has characters that a URL or a cookie would have to escape.
@@ -58,12 +58,12 @@ impl Token {
         Ok(Token(text.to_owned()))
     }
 
-    /// Whether `text` is the token; takes as long for every text of the same length.
+    /// Whether `text` is the token; the comparison takes the same time for all texts of the same length.
     pub(crate) fn is(&self, text: &str) -> bool {
         self.0.as_bytes().ct_eq(text.as_bytes()).into()
     }
 
-    /// The token itself, for the cookie of a viewer that showed it.
+    /// The token itself, for the cookie of a viewer that presented it.
     pub(crate) fn secret(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! docs/metrics.md has every metric, with the help of the list of counters.
+//! Checks that docs/metrics.md has every metric, with the help of the list of counters.
 //!
 //! ```text
 //! INSTA_UPDATE=always cargo test -p rxsteer-serve docs

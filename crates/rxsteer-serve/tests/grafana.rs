@@ -1,4 +1,4 @@
-//! The dashboard in packaging/grafana asks for metrics that there are, and its panels have room.
+//! Checks that the dashboard in packaging/grafana uses existing metrics, and that its panels do not overlap.
 
 use crate::common::dashboard;
 use crate::common::skipped;

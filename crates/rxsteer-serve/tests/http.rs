@@ -1,4 +1,4 @@
-//! What the server answers and refuses, over bare TCP.
+//! What the server answers and refuses, over plain TCP.
 
 use crate::common::{Instance, Reply, ask, get, raw};
 use rxsteer_serve::{MAX_CONNECTIONS, MAX_HEAD, Server};
@@ -13,7 +13,7 @@ fn started() -> (Instance, rxsteer_serve::Running, SocketAddr) {
     (instance, running, address)
 }
 
-/// What must be on every answer, whatever its status.
+/// What every answer must have, whatever its status.
 fn assert_safe(reply: &Reply) {
     for (name, part) in [
         ("content-security-policy", "default-src 'self'"),
@@ -154,7 +154,7 @@ fn token_is_needed_where_others_can_ask() {
     assert_eq!(ask(address, "GET", "/metrics", &["Authorization: Bearer x"]).status, 401);
     for path in ["//evil.example/", "/\\evil.example/"] {
         let entry = get(address, &format!("{path}?token={token}"));
-        // Browsers read a backslash as a slash; some servers refuse it in a path.
+        // Browsers treat a backslash as a slash; some servers refuse it in a path.
         let stays = entry.header("location").is_none_or(|location| location == "/evil.example/");
         assert!(stays && [303, 400].contains(&entry.status), "{path} leads elsewhere");
     }
@@ -180,7 +180,7 @@ fn heads_are_short() {
         )
     };
     assert_eq!(padded(MAX_HEAD - 100).unwrap().status, 200);
-    // A server that closes while a client still sends may cut its own answer off.
+    // If a server closes the connection while a client still sends, its answer may be cut off.
     assert!(padded(MAX_HEAD + 100).is_none_or(|reply| reply.status == 431));
     assert!(padded(1 << 20).is_none_or(|reply| reply.status == 431));
     for garbage in [
@@ -199,8 +199,8 @@ fn heads_are_short() {
     assert_eq!(get(address, "/").status, 200, "it goes on");
 }
 
-/// Clients that send a byte now and then take all places; they lose them after the time for a head, and the others that
-/// waited are served.
+/// Clients that send a byte now and then occupy all places. They lose them after the time for a head, and the others
+/// that waited are served.
 #[test]
 fn slow_clients_lose_their_places() {
     let (_instance, _running, address) = started();
@@ -210,7 +210,7 @@ fn slow_clients_lose_their_places() {
         stream.write_all(b"GET / HTTP/1.1\r\nHost: loc").unwrap();
         stream.set_nonblocking(true).unwrap();
     }
-    // The next one is not refused: it waits, and is served once one of these has lost its place.
+    // The next client is not refused: it waits, and is served once one of these has lost its place.
     let next = std::thread::spawn(move || get(address, "/").status);
     while !next.is_finished() {
         for stream in &mut slow {
@@ -234,7 +234,7 @@ fn idle_connection_and_one_that_does_not_read_are_closed() {
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
     let (running, address) = instance.serve_by(server.with_connection_age(Duration::from_secs(2)));
     let first = instance.status.lock().unwrap().interfaces[0].clone();
-    // An answer that no socket buffers take whole.
+    // An answer that does not fit into socket buffers.
     let interfaces = (0..2000).map(|index| rxsteer_status::InterfaceStatus {
         name: format!("veth{index}"),
         why: Some("x".repeat(200)),
@@ -252,7 +252,7 @@ fn idle_connection_and_one_that_does_not_read_are_closed() {
     let mut answer = Vec::new();
     idle.read_to_end(&mut answer).expect("the server closes it");
     assert!(String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200"));
-    // The other one never reads. When its time is over a write to it fails.
+    // The other client never reads. When its time is over, a write to it fails.
     let mut written = 0;
     while greedy.write(b"GET / HTTP/1.1\r\n").is_ok() {
         written += 1;
@@ -285,7 +285,7 @@ fn status_and_metrics_say_what_the_instance_shows() {
     assert!(history["instances"].is_array());
     let metrics = get(address, "/metrics").body;
     for name in rxsteer_serve::names() {
-        // The sample samples no delay.
+        // The sample status has no sampled delays.
         let is_there = metrics.lines().any(|line| line.starts_with(&name));
         assert!(is_there || name.starts_with("rxsteer_delay"), "{name}");
     }

@@ -1,4 +1,4 @@
-//! The page in a real browser: Chromium without a window.
+//! Tests of the page in a real browser: headless Chromium.
 
 use crate::common::browser::Page;
 use crate::common::{Instance, skipped};
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Names from outside may be anything.
+/// Names from outside may contain anything.
 const HOSTILE: &str =
     "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>";
 
-/// An instance that receives packets, steadily.
+/// An instance that receives packets continuously.
 struct Busy {
     instance: Instance,
     stop: Arc<AtomicBool>,
@@ -70,7 +70,7 @@ fn flow(number: u16) -> FlowShown {
     .unwrap()
 }
 
-/// Some packets more, on each CPU a different number.
+/// Adds some packets, a different number on each CPU.
 fn grow(status: &mut rxsteer_status::Status, round: u64) {
     let wave = |cpu: u64| 400 + 300 * cpu + (round * (cpu + 3) / 7 % 50) * 10;
     for on in &mut status.cpus {
@@ -126,7 +126,7 @@ fn page_shows_what_the_instance_does() {
     page.navigate(&format!("http://{address}/"));
     page.until("document.getElementById('state')?.textContent === 'Connected'");
 
-    // It goes on by itself.
+    // The values change by themselves.
     let first = cell(&mut page, "cpus", 3, "delivered");
     page.until(&format!(
         "document.getElementById('cpus').tBodies[0].rows[3].innerText.includes('{first}') === false"
@@ -139,13 +139,13 @@ fn page_shows_what_the_instance_does() {
         "/\\d/.test(document.getElementById('cpus').tBodies[0].rows[1].cells[10].textContent)",
     );
 
-    // Names are text and nothing else.
+    // Names are inserted only as text.
     let tables = "[...document.querySelectorAll('#interfaces, #events, #flows')]";
     page.until(&format!("{tables}.every((table) => table.textContent.includes('onerror='))"));
     assert_eq!(page.value("document.querySelectorAll('main img, main script').length"), 0);
     assert_eq!(page.value("document.title"), "rxsteer");
 
-    // The filter leaves what matches, and says so.
+    // The filter shows only matching flows, and a message about that.
     page.value("document.getElementById('filter').focus()");
     page.call("Input.insertText", json!({ "text": "10.0.0.7:" }));
     page.until("document.getElementById('flows').tBodies[0].rows.length === 1");
@@ -154,7 +154,7 @@ fn page_shows_what_the_instance_does() {
     page.value("document.getElementById('filter').value = ''; document.getElementById('filter').dispatchEvent(new Event('input'))");
     page.until("document.getElementById('flows').tBodies[0].rows.length === 20");
 
-    // By keyboard from the filter to the pause button; paused, nothing is asked.
+    // By keyboard from the filter to the pause button. While paused, the page sends no requests.
     page.press("Tab", 9);
     page.until("document.activeElement.id === 'pause'");
     page.call("Input.dispatchKeyEvent", json!({ "type": "keyDown", "key": " ", "code": "Space", "text": " ", "windowsVirtualKeyCode": 32 }));
@@ -176,7 +176,8 @@ fn page_shows_what_the_instance_does() {
     page.value("document.getElementById('pause').click()");
     page.until("document.getElementById('state').textContent === 'Connected'");
 
-    // It survives a restart of the server. What a browser itself logs of a refused connection is no error of the page.
+    // It survives a restart of the server. A browser's own messages about refused connections are not errors of the
+    // page.
     assert_eq!(page.complaints, Vec::<String>::new());
     running.stop().unwrap();
     page.until("document.getElementById('state').textContent.startsWith('Connection lost since ')");
@@ -185,7 +186,7 @@ fn page_shows_what_the_instance_does() {
     page.until("document.getElementById('state').textContent === 'Connected'");
     page.complaints.retain(|complaint| !complaint.contains("ERR_CONNECTION_REFUSED"));
 
-    // The numbers are those of the JSON, once nothing moves any more.
+    // Once nothing changes any more, the numbers are those of the JSON.
     busy.stop.store(true, Ordering::Relaxed);
     std::thread::sleep(Duration::from_millis(200));
     let shown = busy.instance.status.lock().unwrap().clone();
@@ -235,7 +236,7 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
     page.until("document.querySelectorAll('#charts figure').length >= 3");
     // At 320 pixels only tables scroll sideways, not the page.
     assert_eq!(page.value("document.documentElement.scrollWidth <= 320"), true);
-    // Everything has a name, and what is reached by Tab is what works.
+    // Every element has a name, and Tab reaches exactly the elements that can be operated.
     for (what, expression) in [
         (
             "controls have labels",
@@ -284,14 +285,14 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
         "solid",
         "focus is visible"
     );
-    // Text has the contrast of WCAG AA, light and dark.
+    // Text has the contrast of WCAG AA, in light and dark mode.
     for scheme in ["light", "dark"] {
         page.look(1280, 900, scheme);
         let contrast = page.value(CONTRAST);
         assert!(contrast.as_f64().unwrap() >= 4.5, "{scheme}: {contrast}");
     }
     if let Some(folder) = std::env::var_os("RXSTEER_SCREENSHOTS") {
-        // Some history first.
+        // Collects some history first.
         std::thread::sleep(Duration::from_secs(45));
         for scheme in ["light", "dark"] {
             page.look(1180, 1120, scheme);
@@ -305,7 +306,7 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
     running.stop().unwrap();
 }
 
-/// The least contrast of the text colours to the backgrounds they stand on (WCAG 2.2, 1.4.3).
+/// The smallest contrast between text colours and their backgrounds (WCAG 2.2, 1.4.3).
 const CONTRAST: &str = "(() => {
   const light = (text) => {
     const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)

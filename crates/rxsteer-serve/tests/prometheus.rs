@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An instance with counts, whose interface has a name that has to be escaped.
+/// An instance with counts, whose interface has a name that must be escaped.
 fn counting() -> Instance {
     let instance = Instance::start(Some(Instant::now()));
     let mut status = instance.status.lock().unwrap();
@@ -47,7 +47,7 @@ fn promtool_finds_nothing_wrong() {
     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// A Prometheus of its own, ended when this is dropped.
+/// A separate Prometheus, ended when this is dropped.
 struct Prometheus {
     process: Child,
     address: SocketAddr,
@@ -55,7 +55,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes `target`; `None` where it is not installed.
+    /// Starts one that scrapes `target`; `None` if Prometheus is not installed.
     fn start(target: SocketAddr) -> Option<Prometheus> {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("prometheus.yml");
@@ -64,7 +64,7 @@ impl Prometheus {
              scrape_configs: [{{ job_name: rxsteer, static_configs: [{{ targets: ['{target}'] }}] }}]\n"
         );
         std::fs::write(&config, text).unwrap();
-        // A port that was free just now.
+        // A port that was free a moment ago.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let mut command = Command::new("prometheus");
         command.arg(format!("--config.file={}", config.display()));
@@ -74,7 +74,7 @@ impl Prometheus {
         Some(Prometheus { process: command.spawn().ok()?, address, _folder: folder })
     }
 
-    /// The answer to a query; `None` while it can't be reached, or is not ready.
+    /// The answer to a query; `None` while Prometheus cannot be reached, or is not ready.
     fn query(&self, query: &str) -> Option<Value> {
         let mut encoded = String::new();
         for byte in query.bytes() {
@@ -82,7 +82,7 @@ impl Prometheus {
         }
         std::net::TcpStream::connect(self.address).ok()?;
         let reply = ask(self.address, "GET", &format!("/api/v1/query?query={encoded}"), &[]);
-        // It may come in chunks: lengths stand between them.
+        // The answer may consist of chunks, with lengths between them.
         let json: String = reply
             .body
             .lines()
@@ -128,11 +128,11 @@ fn prometheus_scrapes_the_metrics() {
     assert_eq!(value("count(rxsteer_interface_steered{interface='a\"b\\\\c\\nd'})"), "1");
     assert_eq!(value("rxsteer_delay_seconds_count"), "200");
     assert_eq!(value("histogram_quantile(1, rxsteer_delay_seconds_bucket) > 0"), "0.067108864");
-    // All of it was read.
+    // Prometheus has read all lines.
     let lines = get(address, "/metrics").body;
     let series = lines.lines().filter(|line| !line.starts_with('#')).count();
     assert_eq!(value("scrape_samples_scraped{job='rxsteer'}"), series.to_string());
-    // What the dashboard asks for is understood.
+    // Prometheus understands the queries of the dashboard.
     for expression in dashboard::read().iter().flat_map(dashboard::expressions) {
         let query = expression
             .replace("$__rate_interval", "1m")

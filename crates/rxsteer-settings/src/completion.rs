@@ -22,8 +22,8 @@ pub fn assignments<S: Args>() -> Vec<String> {
     command::<S>().get_arguments().filter_map(of).flatten().collect()
 }
 
-/// The words of an option's parser; without, those that its value name has in lower case, like `on|off|BUCKETS`, and
-/// an empty one for the others.
+/// The words of an option's parser. Without a word list, those in lower case in its value name, such as
+/// `on|off|BUCKETS`, and an empty one for the others.
 fn values(arg: &Arg) -> Vec<String> {
     let words: Vec<String> =
         arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();

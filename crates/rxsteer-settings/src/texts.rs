@@ -38,7 +38,8 @@ impl Text {
         Ok(Text::new(name.trim(), value.trim(), 0))
     }
 
-    /// As an option of `command`. What can be given without a value is so given by `true`.
+    /// The setting as an option of `command`. An option that can be given without a value is given so if the value is
+    /// `true`.
     fn option(&self, command: &Command) -> String {
         let arg = command.get_arguments().find(|arg| arg.get_long() == Some(self.name.as_str()));
         let values = arg.and_then(Arg::get_num_args);
@@ -111,7 +112,7 @@ pub fn mistakes<S: Args>(texts: &[Text]) -> Vec<Refused> {
     texts.iter().enumerate().filter_map(mistake).collect()
 }
 
-/// What is wrong with a setting behind those `before` it.
+/// What is wrong with a setting that follows those in `before`.
 fn wrong(command: &Command, before: &[Text], text: &Text) -> Option<String> {
     let name = text.name.as_str();
     let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(name)) else {
@@ -167,10 +168,10 @@ impl<S: Args> Options<S> {
         self.texts.iter().any(|text| text.name == name)
     }
 
-    /// The settings of the options, plus those settings of a file that no option sets.
+    /// The settings of the options, plus those of a file that no option sets.
     ///
     /// # Errors
-    /// The [`mistakes`] in the file, also where an option overrides them.
+    /// The [`mistakes`] in the file, even if an option overrides them.
     pub fn over(&self, file: Vec<Text>) -> Result<S, Vec<Refused>> {
         let mistakes = mistakes::<S>(&file);
         if !mistakes.is_empty() {

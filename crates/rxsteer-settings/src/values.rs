@@ -55,8 +55,8 @@ pub fn cpus(text: &str) -> Result<CpuChoice, String> {
     })
 }
 
-/// Reads a list of CPUs where a single number is refused: other commands take it for a count, and whoever means the one
-/// would get the other without a word.
+/// Reads a list of CPUs, and refuses a single number: other commands read it as a count, so a user could silently get
+/// the other meaning.
 ///
 /// # Errors
 /// Why the text is not a list of CPUs, and both ways to write what a single number could mean.

@@ -26,7 +26,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Whether nothing measured on such a core stands behind the default.
+    /// Whether the default is not based on a measurement on such a core.
     #[must_use]
     pub fn is_assumed(&self) -> bool {
         self.source.starts_with(ASSUMED)

@@ -244,7 +244,7 @@ fn cpu_per_packet(_: &Scenario, run: &RunResult) -> Option<f64> {
 }
 
 /// The imbalance over the CPUs that packets are steered to, and other CPUs that processed any packet. `bound` steers
-/// to the CPUs it names alone; under `none` they are those that packets could be steered to.
+/// only to the CPUs that it names; under `none` they are those that packets could be steered to.
 fn imbalance(scenario: &Scenario, run: &RunResult) -> Option<f64> {
     let steering = &scenario.steering;
     let maps = steering.rps_maps.iter().flat_map(|(_, cpus)| cpus.iter());

@@ -1,4 +1,4 @@
-//! Other rules for moving buckets, to compare with the policy's own ([`rxsteer_core::rebalance`]), and what they
+//! Other rules for moving buckets, to compare with the policy's own rule ([`rxsteer_core::rebalance`]), and what they
 //! achieve: the loads that follow from the true rates of flows, interval by interval.
 //!
 //! | rule | knows | moves |
@@ -30,7 +30,7 @@ pub struct Interval<'a> {
     pub elapsed_ns: u64,
     /// The CPU of each bucket.
     pub table: &'a [CpuId],
-    /// What the CPUs did that can have buckets.
+    /// The loads of the CPUs that can have buckets.
     pub loads: &'a [CpuLoad],
     /// What was counted since the start of the run.
     pub counted: &'a Counted,
@@ -62,7 +62,7 @@ impl Interval<'_> {
         loads.into_iter().fold(0.0, f64::max)
     }
 
-    /// The busiest CPU's load if each *flow* had a place by itself, longest processing time first.
+    /// The busiest CPU's load if each *flow* could be placed separately, longest processing time first.
     #[must_use]
     pub fn ideal(&self) -> f64 {
         let mut rates: Vec<f64> = self.rates.iter().map(|flow| flow.per_second).collect();
@@ -86,11 +86,12 @@ pub trait Rebalancer: Debug {
     fn moves(&mut self, interval: &Interval<'_>) -> Vec<Move>;
 }
 
-/// What a rule did, and what followed from it.
+/// The moves of a rule, and their effect.
 #[derive(Debug)]
 pub struct Traced<R> {
     rule: R,
-    /// By interval: its end, the busiest CPU's load over the ideal one after the moves, and the moves.
+    /// For each interval: its end, the busiest CPU's load divided by the ideal one after the moves, and the number of
+    /// moves.
     pub trace: Vec<(u64, f64, usize)>,
 }
 
@@ -138,7 +139,7 @@ fn between(before: &[CpuId], after: &[CpuId]) -> Vec<Move> {
 pub struct Own(Balancer);
 
 impl Own {
-    /// With the settings of the policy, over CPUs with ids below `cpus`.
+    /// With the settings of the policy, for CPUs with ids below `cpus`.
     #[must_use]
     pub fn new(balance: &Balance, cpus: usize) -> Own {
         Own(Balancer::new(balance, &Counted::new(usize::from(balance.buckets), cpus)))
@@ -201,7 +202,7 @@ struct Measured {
     cpus: Vec<CpuId>,
     /// By CPU, its load.
     loads: Vec<f64>,
-    /// By bucket, its load where it is, and the index of its CPU.
+    /// By bucket, its load on its present CPU, and the index of that CPU.
     buckets: Vec<f64>,
     at: Vec<usize>,
 }
@@ -235,7 +236,8 @@ impl Measured {
     }
 }
 
-/// Moves as long as a move lowers the busiest CPU: no threshold, no limit, no memory of earlier intervals.
+/// Moves buckets as long as a move lowers the busiest CPU's load: no threshold, no limit, no memory of earlier
+/// intervals.
 #[derive(Debug, Default)]
 pub struct Naive(Measured);
 
@@ -245,7 +247,7 @@ impl Rebalancer for Naive {
         measured.take(interval);
         let mut loads = measured.loads.clone();
         let mut at = measured.at.clone();
-        // Each move lowers the busiest CPU, so this ends; the bound is for rounding.
+        // Each move lowers the busiest CPU's load, so this ends; the bound is for rounding errors.
         for _ in 0..at.len() {
             let order = |a: &usize, b: &usize| loads[*a].total_cmp(&loads[*b]);
             let Some(busiest) = (0..loads.len()).max_by(order) else { break };
@@ -264,11 +266,11 @@ impl Rebalancer for Naive {
     }
 }
 
-/// The rule of "RSS++: load and state-aware receive side scaling" (Barbette et al., CoNEXT 2019, section 4), written
-/// anew after the paper and its authors' program (tbarbette/fastclick, vendor/nicscheduler/methods, commits 30cd637
-/// and 59fe578): a CPU is over- or underloaded if it differs from the mean by more than half of the threshold; the
-/// largest bucket of the most overloaded CPU goes to the most underloaded one that has room; up to ten runs with other
-/// allowances, of which the one with the least squared imbalance counts.
+/// The rule of "RSS++: load and state-aware receive side scaling" (Barbette et al., CoNEXT 2019, section 4),
+/// reimplemented from the paper and its authors' program (tbarbette/fastclick, vendor/nicscheduler/methods, commits
+/// 30cd637 and 59fe578). A CPU is over- or underloaded if it differs from the mean by more than half of the threshold.
+/// The largest bucket of the most overloaded CPU goes to the most underloaded one that has room. This makes up to ten
+/// runs with different allowances; the one with the least squared imbalance counts.
 #[derive(Debug, Default)]
 pub struct RssPlusPlus(Measured);
 
@@ -277,7 +279,7 @@ impl RssPlusPlus {
     const THRESHOLD: f64 = 0.02;
     const RUNS: u32 = 10;
 
-    /// One run: the places of buckets, and the squared imbalance that is left.
+    /// One run: the CPUs of the buckets, and the remaining squared imbalance.
     fn solve(&self, mean: f64, allowance: f64) -> (Vec<usize>, f64) {
         let measured = &self.0;
         let mut at = measured.at.clone();

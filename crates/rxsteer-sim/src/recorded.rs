@@ -115,9 +115,9 @@ impl Recording {
         }
     }
 
-    /// Takes a packet: its time in nanoseconds of any clock, its steering key (the default key for frames without
-    /// an IP header), the hash of the key, and the length of its frame on the wire. A packet of a flow beyond the
-    /// limit of flows is only counted. Returns `false`, and takes nothing, when the limit of packets is reached.
+    /// Accepts a packet: its time in nanoseconds of any clock, its steering key (the default key for frames without an
+    /// IP header), the hash of the key, and the length of its frame on the wire. A packet of a flow beyond the limit of
+    /// flows is only counted. Returns `false`, and accepts nothing, when the limit of packets is reached.
     pub fn push(&mut self, at_ns: u64, key: FlowKey, hash: FlowHash, bytes: u32) -> bool {
         if self.packets.len() >= self.limit {
             self.figures.more = true;
@@ -216,9 +216,8 @@ pub struct LeftOut {
     pub events: usize,
 }
 
-/// `scenario` with `recorded` in place of all its traffic. The recording takes the path of the first traffic
-/// (NICs, translation, the application's cost per packet), from the beginning, once. The run ends shortly after
-/// it.
+/// `scenario` with `recorded` instead of all its traffic. The recording takes the path of the first traffic (NICs,
+/// translation, the application's cost per packet), from the beginning, once. The run ends shortly after it.
 ///
 /// # Errors
 /// When the scenario has no traffic.

@@ -1,12 +1,12 @@
-//! The same machine with its CPUs numbered backwards. Equal CPUs have no order, so what differs between the two says how
-//! far a result depends on the numbers of CPUs alone.
+//! The same machine with its CPUs numbered backwards. Equal CPUs have no order, so the difference between the two shows
+//! how much a result depends only on the numbers of CPUs.
 
 use crate::Scenario;
 use crate::scenario::{Event, EventKind, Interrupts, Nic, Scheduler, Steering};
 use rxsteer_core::matching::Action;
 use rxsteer_core::{CpuId, CpuSet, PacketRule, Policy};
 
-/// `scenario` with its CPUs numbered backwards, in all that names a CPU.
+/// `scenario` with its CPUs numbered backwards, everywhere a CPU is named.
 #[must_use]
 pub fn backwards(scenario: &Scenario) -> Scenario {
     let last = scenario.cpus.len().saturating_sub(1) as u16;
@@ -33,7 +33,7 @@ pub fn backwards(scenario: &Scenario) -> Scenario {
         packet_rules: steering.packet_rules.iter().map(rule).collect(),
         rps_maps: steering.rps_maps.iter().map(|(queue, map)| (queue.clone(), set(map))).collect(),
         rfs_cpus: steering.rfs_cpus.as_ref().map(set),
-        // Named one by one, so that a new setting that names a CPU is not forgotten here.
+        // The fields are named one by one, so that a new setting that names a CPU is not forgotten here.
         fallback: steering.fallback,
         sock_flow_entries: steering.sock_flow_entries,
         flow_cnt: steering.flow_cnt,

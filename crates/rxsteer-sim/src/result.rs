@@ -18,10 +18,10 @@ pub struct RunResult {
     pub account: PacketAccount,
     /// How many packets each mechanism decided on.
     pub steered: SteerCounts,
-    /// All rules before the policy that held during the run, in the order in which they came, and the packets that each
+    /// All rules before the policy that were active during the run, in order of activation, and the packets that each
     /// matched.
     pub rules: Vec<(PacketRule, u64)>,
-    /// Packets that came while there were rules, and matched none.
+    /// Packets that arrived while there were rules, and matched none.
     pub unmatched: u64,
     /// Packets that were processed on a CPU other than that of the flow's previous packet.
     pub moves: u64,
@@ -31,7 +31,7 @@ pub struct RunResult {
     pub kicks: u64,
     /// Interrupts.
     pub interrupts: u64,
-    /// Processed packets that were to be forwarded and found no room at the NIC.
+    /// Processed packets that should have been forwarded, but found no room at the NIC.
     pub tx_full: u64,
     /// Processed packets that found no room in their application's socket.
     pub socket_full: u64,
@@ -111,7 +111,7 @@ pub struct PacketAccount {
     pub arrived: u64,
     /// Frames that found the ring full.
     pub ring_full: u64,
-    /// Packets refused behind the ring, by reason.
+    /// Packets refused after the ring, by reason.
     pub drops: Drops,
     /// Packets that were processed.
     pub processed: u64,
@@ -133,7 +133,7 @@ impl PacketAccount {
             && self.processed == self.ended + self.no_room + self.with_application
     }
 
-    /// Packets refused behind the ring.
+    /// Packets refused after the ring.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         DropReason::ALL.iter().map(|reason| self.drops.get(*reason)).sum()

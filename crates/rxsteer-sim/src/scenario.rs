@@ -86,7 +86,7 @@ pub enum Interrupts {
 /// Costs in nanoseconds of a CPU of speed 1, unless noted otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// An interrupt, and the start of the poll behind it.
+    /// An interrupt, and the start of the poll that it causes.
     pub interrupt: f64,
     /// Taking one frame off the ring: buffer, descriptor, headers' first cache miss.
     pub receive: f64,
@@ -131,7 +131,7 @@ pub struct Costs {
 pub struct Steering {
     /// The rule that picks the CPU.
     pub policy: Policy,
-    /// The CPU map of every RX queue without one of its own.
+    /// The CPU map of every RX queue that does not have its own.
     pub cpus: CpuSet,
     /// Rules before the policy, in order.
     pub packet_rules: Vec<PacketRule>,
@@ -168,14 +168,14 @@ pub struct Scheduler {
     pub cpus: CpuSet,
     /// Where a woken thread goes.
     pub placement: Placement,
-    /// The longest a thread runs while another waits for the CPU.
+    /// How long a thread runs at most while another waits for the CPU.
     pub slice_ns: u64,
     /// How long interrupt work may keep threads off a CPU before they get half of the CPU (`ksoftirqd`).
     pub softirq_ns: u64,
     /// The interval for balancing waiting threads over the CPUs; 0: never.
     pub balance_ns: u64,
-    /// Whether a CPU that has no thread left takes one that waits for another CPU at once (newidle balancing, which Linux
-    /// does where idle periods are long).
+    /// Whether a CPU that has no thread left immediately takes one that waits for another CPU (newidle balancing, which
+    /// Linux does if idle periods are long).
     pub newidle: bool,
 }
 
@@ -250,7 +250,7 @@ impl Scenario {
         SteerConfig {
             packet_rules: steering.packet_rules.clone(),
             inner: self.traffic.iter().any(|traffic| traffic.headers.are_inner()),
-            // A card whose name no interface can have can't be in a rule either.
+            // A NIC whose name no interface can have cannot be in a rule either.
             device_names: names.unwrap_or_default(),
             rps_maps: if steering.mechanisms().maps {
                 steering.rps_maps.clone()

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rxsteer_sim::file::{builtin, read};
 use rxsteer_sim::{RunResult, run};
 
-/// Runs a built-in scenario with `sets` in place of its own values.
+/// Runs a built-in scenario with `sets` instead of its own values.
 fn built_in_run(name: &str, sets: &[(&str, &str)]) -> RunResult {
     let sets: Vec<_> = sets.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let scenario = builtin::find(name).unwrap().scenario(&sets).unwrap();

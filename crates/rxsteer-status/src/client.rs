@@ -130,9 +130,9 @@ pub fn shown_by(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Resul
     }
 }
 
-/// The instance to change or to ask for a decision: the one at `socket`; otherwise the one on `interface`; otherwise
-/// the only one. Of several, one that steers in the kernel is meant (`rxsteer run`), which takes all requests of this
-/// kind; or else one that receives from interfaces (`rxsteer live`), which takes some.
+/// The instance for a change or an explanation: the one at `socket`; otherwise the one on `interface`; otherwise the
+/// only one. If there are several, this selects one that steers in the kernel (`rxsteer run`), which accepts all such
+/// requests; or else one that receives from interfaces (`rxsteer live`), which accepts some of them.
 pub fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(socket) = socket {
         return Ok(socket.to_owned());
@@ -150,7 +150,7 @@ pub fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<Pat
     let found = first.into_iter().find(|some| !some.is_empty()).unwrap_or_default();
     match (sockets_of(&found).as_slice(), interface) {
         ([socket], _) => Ok(socket.clone()),
-        // An instance that does not answer is reported where it is asked.
+        // If the instance does not answer, the request to it reports that.
         (_, None) if sockets.len() == 1 => Ok(sockets[0].clone()),
         (_, None) => anyhow::bail!(
             "several instances run; name one by an interface or with --socket: {}",
@@ -163,8 +163,8 @@ pub fn one(socket: Option<&Path>, interface: Option<&str>) -> anyhow::Result<Pat
     }
 }
 
-/// The instances on `interface`. Interfaces in several network namespaces can have the same name; those in this
-/// namespace are meant, if there are any.
+/// The instances on `interface`. Interfaces in several network namespaces can have the same name; this prefers those in
+/// the present namespace.
 fn on<'a>(interface: &str, instances: &'a [Status]) -> anyhow::Result<Vec<&'a Status>> {
     let is_on = |status: &&Status| status.interfaces.iter().any(|known| known.name == interface);
     let found: Vec<&Status> = instances.iter().filter(is_on).collect();

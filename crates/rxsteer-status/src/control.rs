@@ -1,7 +1,7 @@
 //! The control socket: reads requests and writes answers, and never blocks on a client.
 //!
 //! Everything has a limit: clients, the length of a request, the length of an answer, and a client's idle time. If a
-//! client does not read, its further requests are not served, and it is disconnected.
+//! client does not read its answers, the server ignores its further requests, and disconnects it.
 
 use crate::protocol::{Answer, MAX_ANSWER, MAX_REQUEST, Request, request, too_long};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,19 +27,19 @@ struct Client {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Set while the client waits for a change to be done.
+    /// Set while the client waits for a change to complete.
     waiting: Option<Waiting>,
     active: Instant,
     /// No more input is read from the client.
     ended: bool,
-    /// The client is to be disconnected now.
+    /// Whether to disconnect the client now.
     dead: bool,
 }
 
 /// A change that is not done.
 struct Waiting {
     since: Instant,
-    /// The settings that it asked for.
+    /// The requested settings.
     settings: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub trait Server {
     fn changed(&mut self) -> (bool, Answer);
     /// Withdraws the last change if it is not active yet; returns the answer to it.
     fn give_up(&mut self) -> Answer;
-    /// Which of these settings, whose change was begun, another change has replaced before it was done.
+    /// Which of these settings, whose change had begun, a later change replaced before it was complete.
     fn replaced(&mut self, _settings: &[String]) -> Option<String> {
         None
     }
@@ -70,8 +70,8 @@ impl Control {
     /// The descriptors to wait for.
     pub fn wait_for(&self) -> Vec<PollFd<'_>> {
         let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-        // A client that waits for a change is left out, even for its disconnection: poll would report that at once,
-        // again and again, until the change is done.
+        // A client that waits for a change is left out, even for its disconnection: poll would report that immediately,
+        // again and again, until the change is complete.
         for client in self.clients.iter().filter(|client| client.waiting.is_none()) {
             let mut events = PollFlags::empty();
             if client.wants_to_read() {
@@ -90,7 +90,7 @@ impl Control {
         self.clients.iter().any(Client::has_request)
     }
 
-    /// Whether a client waits for a change to be done.
+    /// Whether a client waits for a change to complete.
     pub fn has_waiting(&self) -> bool {
         self.clients.iter().any(|client| client.waiting.is_some())
     }
@@ -108,7 +108,7 @@ impl Control {
             (waiting.clone().map(|change| change.since).max(), waiting.count() > 1);
         for client in &mut self.clients {
             if let Some(Waiting { since, settings }) = client.waiting.take() {
-                // A client that was stopped (ctrl-c) no longer wants its change.
+                // A client that was stopped (ctrl-c) withdraws its change.
                 let is_gone = client.hung_up();
                 if done || is_gone || now.duration_since(since) >= CHANGE_TAKES {
                     client.dead |= is_gone;
@@ -128,7 +128,7 @@ impl Control {
     }
 
     fn accept(&mut self, now: Instant) {
-        // If accept fails (no descriptors left), it is tried again next time.
+        // If accept fails (no descriptors left), the next call tries again.
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_err() {
                 continue;

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::net::Shutdown;
 use std::path::PathBuf;
 
-/// Answers everything but a change with a text of this length; finishes changes on demand.
+/// Answers every request except a change with a text of this length; completes changes on demand.
 struct Fake {
     length: usize,
     done: bool,
@@ -86,7 +86,7 @@ impl Bench {
         stream
     }
 
-    /// Enough rounds to finish everything that can be finished.
+    /// Enough rounds to complete everything that can be completed.
     fn rounds(&mut self) {
         for _ in 0..50 {
             self.control.serve(self.now, &mut self.fake);

@@ -1,11 +1,12 @@
-//! The delay from arrival to delivery, as a histogram that only grows.
+//! The delay from arrival to delivery, as a histogram whose counts only grow.
 
 use serde::{Deserialize, Serialize};
 
 /// Sub-buckets of each power of two.
 const SUB: u32 = 4;
 
-/// A histogram of delays: counts that only grow, so that the difference of two is the histogram of the time between.
+/// A histogram of delays. Counts only grow, so the difference of two readings is the histogram of the time between
+/// them.
 ///
 /// Bucket `b` counts samples of nanoseconds in `lower(b)..lower(b + 1)`: each power of two is divided into four
 /// buckets of equal width, so a quantile is right to a quarter of its value.
@@ -37,7 +38,7 @@ impl Delay {
         (sub + (bucket % SUB) as u64) << (log - 2)
     }
 
-    /// Samples.
+    /// The number of samples.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -62,7 +63,7 @@ impl Delay {
         }
     }
 
-    /// What was counted after `before`.
+    /// The samples counted after `before`.
     #[must_use]
     pub fn since(&self, before: &Delay) -> Delay {
         let before = before.buckets.iter().copied().chain(std::iter::repeat(0));
@@ -70,8 +71,8 @@ impl Delay {
         Delay { buckets: buckets.map(|(now, before)| now.saturating_sub(before)).collect() }
     }
 
-    /// The delay in nanoseconds below which the share `share` (0.0 to 1.0) of the samples is: the upper end of its
-    /// bucket. `None` without samples.
+    /// The delay in nanoseconds that the share `share` (0.0 to 1.0) of the samples does not exceed, rounded up to the
+    /// end of its bucket. `None` without samples.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let count = self.count();

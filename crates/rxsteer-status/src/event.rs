@@ -28,7 +28,7 @@ macro_rules! kinds {
                 match self { $(EventKind::$variant => $help),* }
             }
 
-            /// Who gets it without `--events`.
+            /// Who receives it without `--events`.
             #[must_use]
             pub const fn audience(self) -> Audience {
                 match self { $(EventKind::$variant => Audience::$audience),* }
@@ -37,7 +37,7 @@ macro_rules! kinds {
     };
 }
 
-/// Who gets an event without `--events`.
+/// Who receives an event without `--events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Everyone: a message on standard error.
@@ -71,11 +71,11 @@ kinds! {
 /// Something that happened to an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number since the start, from 1; a gap is of events that were suppressed or no longer kept.
+    /// Its number since the start, from 1. A gap means events that were suppressed or are no longer kept.
     pub number: u64,
-    /// When, in nanoseconds of Unix time.
+    /// The time, in nanoseconds of Unix time.
     pub time_ns: u64,
-    /// The name of its kind ([`EventKind::name`]); one of a newer version may be unknown here.
+    /// The name of its kind ([`EventKind::name`]); a newer version may send an unknown one.
     pub kind: String,
     /// What happened, why, and what to do, as text.
     pub text: String,
@@ -118,11 +118,11 @@ impl Happened {
     }
 }
 
-/// The most events that are kept.
+/// The number of events that are kept.
 pub const KEPT: usize = 100;
-/// How many events of one kind may come at once.
+/// How many events of one kind may occur at once.
 const BURST: u32 = 100;
-/// After a burst, one event of a kind is let through in this time.
+/// After a burst, one event of a kind is accepted per this time.
 const EVERY: Duration = Duration::from_secs(1);
 /// How long suppressed events are counted until they are reported.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
@@ -143,7 +143,7 @@ impl Limit {
         Limit { left: BURST, filled: now, suppressed: 0, since: now }
     }
 
-    /// Whether one more may come now; counts it in either case.
+    /// Whether one more may occur now; counts it in either case.
     fn lets_through(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.filled).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX).min(BURST);
@@ -161,8 +161,8 @@ impl Limit {
     }
 }
 
-/// The last events of an instance. At most 100 of a kind come at once, then one a second; the others are counted, and an
-/// event of the kind [`EventKind::Suppressed`] says how many they were.
+/// The last events of an instance. At most 100 of a kind are accepted at once, then one a second. The others are
+/// counted, and an event of the kind [`EventKind::Suppressed`] reports their number.
 #[derive(Debug)]
 pub struct EventLog {
     kept: VecDeque<Event>,

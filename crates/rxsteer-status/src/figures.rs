@@ -1,4 +1,4 @@
-//! Figures as people read them, the same in every view.
+//! Formats figures for people, the same in every view.
 
 /// `1 CPU`, `2 CPUs`.
 #[must_use]
@@ -26,7 +26,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// Nanoseconds in the unit that suits them.
+/// Nanoseconds in a suitable unit.
 #[must_use]
 pub fn nanoseconds(ns: u64) -> String {
     match ns {

@@ -23,7 +23,7 @@ pub struct FlowShown {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How often it went to another CPU than before. The userspace path does not count that for each flow: 0.
+    /// How often it moved to another CPU. In the userspace path this is 0: it is not counted for each flow.
     pub moves: u32,
     /// Seconds since its last packet.
     pub idle_s: f64,
@@ -34,10 +34,11 @@ pub struct FlowShown {
     pub tcp_flags: u8,
     /// Its packets by CPU.
     pub cpus: Vec<ShareShown>,
-    /// Packets on further CPUs, which are not counted separately.
+    /// Packets on further CPUs, which have no separate counts.
     #[serde(default)]
     pub other_cpus: u64,
-    /// For a flow that ended, its number among those that ended, from 1: a viewer that asks again recognises the flows that it has.
+    /// For a flow that ended, its number among those that ended, from 1. A viewer uses it to recognize flows that it
+    /// already has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
 }
@@ -56,19 +57,19 @@ pub struct FlowStatisticsShown {
     pub cleared: u64,
     /// Packets of flows for which there was no room.
     pub refused: u64,
-    /// Flows whose last counts were lost when they ended, because there was no room; they are in no list of ended flows.
+    /// Flows whose final counts were lost because there was no room. They are in no list of ended flows.
     pub records_lost: u64,
 }
 
-/// What became of flow records (`--flows`, `--ipfix`). Once traffic has stopped and all flows have ended, `packets` +
-/// `packets_lost` is the number of packets that flows counted.
+/// The counts of flow records (`--flows`, `--ipfix`). Once traffic has stopped and all flows have ended, `packets` +
+/// `packets_lost` is the number of packets counted for flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRecordsShown {
     /// Records that were made.
     pub records: u64,
     /// The packets in them.
     pub packets: u64,
-    /// Flows whose last counts were lost before a record was made of them: too many ended at once.
+    /// Flows whose final counts were lost before they became a record: too many ended at once.
     pub records_lost: u64,
     /// The packets of these counts.
     pub packets_lost: u64,
@@ -100,7 +101,7 @@ pub struct RecordFilesShown {
 pub struct IpfixShown {
     /// Its address and port.
     pub collector: String,
-    /// Records in messages that were handed to the network.
+    /// Records in messages that were passed to the network.
     pub records: u64,
     /// These messages.
     pub messages: u64,
@@ -111,11 +112,11 @@ pub struct IpfixShown {
 /// Where a flow is, and why.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FlowWhere {
-    /// The flow, as it was asked for.
+    /// The requested flow.
     pub flow: String,
     /// The policy.
     pub policy: String,
-    /// What else decides.
+    /// The other settings that affect the decision.
     pub settings: FlowSettingsShown,
     /// Whether a change is under way, so that old decisions may still apply.
     pub changing: bool,
@@ -151,7 +152,7 @@ pub struct DecisionShown {
     /// The rule before the policy that matches, as it is written.
     #[serde(default)]
     pub matched_rule: Option<String>,
-    /// The policy of its own that this rule has.
+    /// This rule's own policy, if it has one.
     #[serde(default)]
     pub rule_policy: Option<String>,
     /// Under `rfs`, the desired CPU of the flow.

@@ -16,7 +16,7 @@ pub const MAX_REQUEST: usize = 64 << 10;
 /// The longest answer, in bytes.
 pub const MAX_ANSWER: usize = 2 << 20;
 
-/// The most flows that are asked for.
+/// The most flows that a client can request.
 pub const MAX_FLOWS: u32 = 1000;
 
 /// The error that refuses an answer of more than [`MAX_ANSWER`] bytes.

@@ -1,4 +1,4 @@
-//! Rates between two looks at the same instance.
+//! Rates between two readings of the same instance.
 
 use crate::Delay;
 use crate::status::{Counts, Status};
@@ -14,7 +14,7 @@ pub struct RxRates {
     pub bits: f64,
 }
 
-/// What happened per second on one CPU, or on all.
+/// The events per second on one CPU, or on all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuRates {
     /// The CPU; not used in totals.
@@ -26,7 +26,7 @@ pub struct CpuRates {
     pub delivered: f64,
     /// Packets that were dropped.
     pub dropped: f64,
-    /// Packets whose flow went to another CPU than before.
+    /// Packets whose flow moved to another CPU.
     pub moves: f64,
     /// Packets that the order guard deferred.
     pub deferred: f64,
@@ -46,27 +46,27 @@ pub struct InterfaceRates {
     pub received: RxRates,
 }
 
-/// All rates between two looks.
+/// All rates between two readings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// The time between the looks, in nanoseconds.
+    /// The time between the readings, in nanoseconds.
     pub interval_ns: u64,
-    /// Of each interface that both looks show.
+    /// For each interface that is in both readings.
     pub interfaces: Vec<InterfaceRates>,
-    /// Of each CPU that the later look shows.
+    /// For each CPU in the later reading.
     pub cpus: Vec<CpuRates>,
-    /// Of all CPUs together.
+    /// For all CPUs together.
     pub totals: CpuRates,
 }
 
 impl Rates {
-    /// Counts per second from two counts, at the times of the looks.
+    /// The rate per second of a count, from the counts and times of two readings.
     #[must_use]
     pub fn per_second(&self, before: u64, now: u64) -> f64 {
         now.saturating_sub(before) as f64 * 1e9 / self.interval_ns.max(1) as f64
     }
 
-    /// The rates between two looks; `None` if they are not of the same run, or at the same time.
+    /// The rates between two readings; `None` if they are from different runs, or of the same time.
     #[must_use]
     pub fn between(before: &Status, now: &Status) -> Option<Rates> {
         let interval_ns = now.running_ns.checked_sub(before.running_ns).filter(|ns| *ns > 0)?;

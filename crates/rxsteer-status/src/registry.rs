@@ -1,7 +1,7 @@
-//! Where running instances are found: each listens at `PID.sock` in a directory that belongs to its user.
+//! Where to find running instances: each listens at `PID.sock` in a directory that belongs to its user.
 //!
-//! If an instance was killed, the next process that looks there removes its socket, which has no listener and no
-//! process.
+//! If an instance was killed, its socket has no listener and no process. The next process that reads the directory
+//! removes it.
 
 use anyhow::Context;
 use rxsteer_user::shown;

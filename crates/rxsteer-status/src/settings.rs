@@ -1,4 +1,4 @@
-//! The settings that hold, as an instance shows them.
+//! The active settings, as an instance shows them.
 
 use rxsteer_core::{Fallback, PacketRule};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct RuleShown {
     /// Its text.
     pub rule: String,
-    /// Packets that it matched since it was set; of a simulation, in the whole run.
+    /// Packets that it has matched since it was set; for a simulation, in the whole run.
     pub packets: u64,
 }
 
@@ -25,8 +25,8 @@ impl From<(PacketRule, u64)> for RuleShown {
 pub struct SettingsShown {
     /// The policy.
     pub policy: String,
-    /// How packets come: native or generic XDP; by packet or AF_XDP sockets (`packet`, `xdp`); from a `capture`, or
-    /// `synthetic`.
+    /// How packets are received: native or generic XDP; packet or AF_XDP sockets (`packet`, `xdp`); from a `capture`,
+    /// or `synthetic`.
     pub mode: String,
     /// The CPUs that packets are steered to.
     pub cpus: String,
@@ -35,10 +35,10 @@ pub struct SettingsShown {
     pub rules: Vec<RuleShown>,
     /// CPU maps of single interfaces and RX queues: "eth0:0=0-3".
     pub rps_maps: Vec<String>,
-    /// How a flow is placed that no other rule places: hash or local.
+    /// How to place a flow that no other rule places: hash or local.
     #[serde(rename = "else")]
     pub fallback: String,
-    /// CPUs to which rfs sends a flow if its application runs there; `None`: every online CPU.
+    /// CPUs to which rfs sends a flow whose application runs there; `None`: every online CPU.
     pub rfs_cpus: Option<String>,
     /// The offline CPUs of all CPUs.
     pub offline: Option<String>,
@@ -48,7 +48,7 @@ pub struct SettingsShown {
     pub flow_limit: Option<u32>,
     /// Scheduling class of the rings' threads.
     pub threads: String,
-    /// Whether it decides and counts only.
+    /// Whether it only decides and counts (shadow mode).
     pub shadow: bool,
     /// Slots of each flow table.
     pub flow_cnt: u32,
@@ -59,7 +59,7 @@ pub struct SettingsShown {
     pub rfs_namespaces: Option<String>,
     /// Whether flows inside tunnels are steered.
     pub inner: bool,
-    /// The tunnels that are steered by their number: `none`, `all`, or names separated by commas.
+    /// The tunnels that are steered by tunnel number: `none`, `all`, or names separated by commas.
     #[serde(default = "none")]
     pub key_tunnels: String,
     /// Whether flows are counted.
@@ -68,12 +68,12 @@ pub struct SettingsShown {
     pub order_guard: bool,
 }
 
-/// What an instance of a former version says of tunnels.
+/// The value for an instance of a former version, which does not report tunnels.
 fn none() -> String {
     "none".to_owned()
 }
 
-/// All of them in one line.
+/// All settings in one line.
 impl fmt::Display for SettingsShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

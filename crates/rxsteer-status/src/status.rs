@@ -23,7 +23,7 @@ pub enum Command {
 /// An instance and its counters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// The command that shows this.
+    /// The command that this instance runs.
     #[serde(default)]
     pub command: Command,
     /// The version of rxsteer.
@@ -56,8 +56,8 @@ pub struct Status {
     /// Buckets that moved by load, under policies with `balance`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balance: Option<BalanceShown>,
-    /// The longest time within the last 10 to 20 seconds that the event thread worked without a look at its events, in
-    /// nanoseconds. It does not depend on how often, or by how many, the status is asked for.
+    /// The longest time within the last 10 to 20 seconds that the event thread worked without checking its events, in
+    /// nanoseconds. Requests for the status do not affect it.
     #[serde(default)]
     pub longest_round_ns: u64,
     /// Its interfaces.
@@ -67,10 +67,10 @@ pub struct Status {
     /// The sums over all CPUs.
     #[serde(flatten)]
     pub totals: Counts,
-    /// Packets that were processed before or beside an earlier one of their flow, where order is checked.
+    /// Packets that were processed before or at the same time as an earlier one of their flow, if order is checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reordered: Option<u64>,
-    /// The share of the input that was read, 0.0 to 1.0, where the input has a known end.
+    /// The share of the input that was read, 0.0 to 1.0, if the length of the input is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_share: Option<f64>,
     /// Totals of the packets that were counted for flows, if flows are requested and the path counts them.
@@ -79,29 +79,30 @@ pub struct Status {
     /// The largest flows, if they are requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub largest_flows: Vec<FlowShown>,
-    /// What became of flow records, if they are made.
+    /// The counts of flow records, if records are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow_records: Option<FlowRecordsShown>,
     /// The last events, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// The flows that ended last, if flows are requested: as many as are requested, for 5 minutes after their end, at most 1000.
+    /// The flows that ended last, if flows are requested: at most as many as are requested, and each for 5 minutes
+    /// after its end. At most 1000 are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended_flows: Vec<FlowShown>,
 }
 
-/// Where buckets are, and what moved by load.
+/// Where buckets are, and which moved by load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BalanceShown {
     /// The number of buckets.
     pub buckets: u32,
     /// How many of them each CPU has.
     pub by_cpu: Vec<BucketsShown>,
-    /// Buckets that moved by load since the instance was started.
+    /// Moves of buckets by load since the instance was started.
     pub moved: u64,
     /// The last moves, the latest first.
     pub latest: Vec<MoveShown>,
-    /// Why no bucket moves, if the load can't be measured.
+    /// If the load can't be measured, the reason; no bucket moves then.
     pub problem: Option<String>,
 }
 
@@ -127,7 +128,7 @@ pub struct MoveShown {
     pub to: u16,
     /// The hash of the flow that has more than half of its packets, if one has.
     pub large_flow: Option<u32>,
-    /// Why: the loads of both CPUs before.
+    /// The reason: the loads of both CPUs before the move.
     pub why: String,
 }
 
@@ -140,14 +141,14 @@ pub struct InterfaceStatus {
     pub ifindex: u32,
     /// Its state.
     pub state: State,
-    /// Why the interface is not steered, if it is not; otherwise its warnings.
+    /// Why the interface is not steered; if it is steered, its warnings.
     pub why: Option<String>,
     /// Nanoseconds since it was attached; 0 if it is not attached.
     #[serde(default)]
     pub running_ns: u64,
     /// RX queues with a flow table; in generic mode receiving CPUs with one.
     pub flow_tables: u16,
-    /// Packets that the kernel dropped before they were received; they are not among the received.
+    /// Packets that the kernel dropped before rxsteer received them. They are not among the received ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_drops: Option<u64>,
     /// What was received on it.
@@ -207,7 +208,7 @@ impl State {
 pub struct RxShown(Map<String, Value>);
 
 impl Default for RxShown {
-    /// Contains all counters, also while they are 0.
+    /// Contains all counters, including those that are 0.
     fn default() -> RxShown {
         let mut zeroes = RxShown(Map::new());
         zeroes.add(|_| 0);
@@ -250,14 +251,14 @@ pub struct Drops {
     pub redirect_errors: u64,
     /// Dropped by the flow limit, for the CPU that received.
     pub flow_limit: u64,
-    /// Lost with a worker whose handler panicked, or because no worker was left. In the userspace path only, as are
-    /// the following.
+    /// Lost with a worker whose handler panicked, or because no worker remained. Only in the userspace path, as are the
+    /// following.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub worker_lost: u64,
     /// Their interface was removed while they waited.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub interface_removed: u64,
-    /// They were to be sent on, and there was no room.
+    /// They should have been sent on, but there was no room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tx_full: u64,
 }
@@ -334,8 +335,8 @@ pub struct CpuStatus {
     pub would: Option<u64>,
 }
 
-/// The kernel thread that empties a CPU's ring: what it did, and what the ring lost meanwhile, by the names in the list
-/// of counters.
+/// The kernel thread that empties a CPU's ring: its run and wait times, and what the ring lost meanwhile, by the names
+/// in the list of counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadShown {
     /// The thread's scheduling class, whichever process set it; null if it cannot be read.

@@ -1,4 +1,4 @@
-//! A status to test views with, an instance that answers with it, and one under traffic.
+//! For tests: a status, an instance that answers with it, and an instance under traffic.
 
 mod traffic;
 
@@ -15,13 +15,13 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// A thread that answers at a control socket as an instance does, until this is dropped.
+/// A thread that answers on a control socket like an instance, until this is dropped.
 pub struct Instance {
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Answers with what a function returns for a number of flows.
+/// Answers with the result of a function of the number of flows.
 struct Shows<F>(F);
 
 impl<F: FnMut(u32) -> Status> Server for Shows<F> {
@@ -42,7 +42,7 @@ impl<F: FnMut(u32) -> Status> Server for Shows<F> {
 }
 
 impl Instance {
-    /// Answers at the socket `path` with what `status` returns for the number of flows asked for.
+    /// Answers on the socket `path` with what `status` returns for the requested number of flows.
     ///
     /// # Errors
     /// If it cannot listen there.
@@ -104,7 +104,7 @@ pub fn sample() -> Status {
         "delivered": 0, "waiting": 0, "drops": drops(),
     });
     let mut status: Status = serde_json::from_value(status).expect("it is a status");
-    // As an instance does: counters that are 0 are there, too.
+    // As in an instance, counters that are 0 are included.
     let zero = |_| 0;
     status.cpus.iter_mut().for_each(|on| on.counts.rx.add(zero));
     status.interfaces.iter_mut().for_each(|of| of.counts.add(zero));

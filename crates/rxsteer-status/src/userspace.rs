@@ -1,4 +1,4 @@
-//! The counts of a running userspace path, under the names that an instance of the in-kernel path shows.
+//! The counts of a running userspace path, under the names that an instance of the in-kernel path uses.
 //!
 //! ```text
 //!  RX thread ── RxProgress ─────┐                            ┌─► cpus      received there, delivered there
@@ -6,7 +6,7 @@
 //!  worker ───── WorkerProgress ─┘                            └─► received  on some RX queues: an interface
 //! ```
 //!
-//! The threads that count do nothing for it: they count where others can read.
+//! This adds no work to the threads: they keep their counts where other threads can read them.
 
 use crate::status::{Counts, CpuStatus, Drops, RxShown, ThreadShown};
 use crate::{Delay, RuleShown, SettingsShown};
@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A running userspace path, to be looked at from any thread.
+/// A running userspace path, which any thread can examine.
 #[derive(Debug)]
 pub struct Watched {
-    /// With the CPU that each receives on.
+    /// Each with the CPU on which it receives.
     receivers: Vec<(u16, Arc<RxProgress>)>,
     workers: Vec<Arc<WorkerProgress>>,
     control: Control,
@@ -29,34 +29,34 @@ pub struct Watched {
 
 /// All counts of a userspace path.
 ///
-/// Packets add up: those decided on are delivered, dropped or waiting. A packet that is received and not decided on yet
-/// is not counted.
+/// The packets add up: each packet with a decision is delivered, dropped or waiting. A packet that was received, but
+/// has no decision yet, is not counted.
 #[derive(Debug)]
 pub struct Look {
-    /// Changes of settings before it.
+    /// The number of changes of settings before this reading.
     changes: u64,
     sent: Vec<Sent>,
     done: Vec<Done>,
 }
 
-/// What one RX thread received and sent.
+/// What one RX thread has received and sent.
 #[derive(Debug)]
 struct Sent {
     cpu: u16,
     rx: RxShown,
-    /// Changes of settings that it has taken.
+    /// The number of changes of settings that it has applied.
     changes: u64,
     changing: bool,
     kernel_drops: u64,
     read: u64,
     to_read: u64,
-    /// Dropped before there was a target.
+    /// Dropped before they had a target.
     dropped: DropsByReason,
-    /// Queued for and dropped for each CPU.
+    /// For each CPU, the packets queued and dropped.
     backlogs: Vec<(u16, u64, DropsByReason)>,
 }
 
-/// What one worker did.
+/// What one worker has done.
 #[derive(Debug)]
 struct Done {
     cpu: u16,
@@ -67,7 +67,7 @@ struct Done {
 }
 
 impl Watched {
-    /// The path of these receivers, which are all of its receivers, and this control.
+    /// The path with these receivers, which must be all of its receivers, and this control.
     #[must_use]
     pub fn new(receivers: &[Receiver], control: Control) -> Watched {
         let receiver = |receiver: &Receiver| (receiver.cpu().get(), receiver.progress());
@@ -78,7 +78,7 @@ impl Watched {
         }
     }
 
-    /// What changes its settings.
+    /// The handle that changes its settings.
     #[must_use]
     pub fn control(&self) -> &Control {
         &self.control
@@ -88,14 +88,14 @@ impl Watched {
     #[must_use]
     pub fn look(&self) -> Look {
         let changes = self.control.changes();
-        // Workers first: what they processed was counted as queued before (`rxsteer_user::Count`).
+        // Workers are read first: what they processed was counted as queued before (`rxsteer_user::Count`).
         let done: Vec<Done> = self.workers.iter().map(|worker| done(worker)).collect();
         let sent = self.receivers.iter().map(|(cpu, progress)| sent(*cpu, progress)).collect();
         Look { changes, sent, done }
     }
 
-    /// What packets are steered by now. `mode` is how they come; `dissect` says how far frames are looked into;
-    /// `flow_stats` as in [`SettingsShown`].
+    /// The active settings. `mode` is how packets are received; `dissect` determines how far the parser looks into
+    /// frames; `flow_stats` is as in [`SettingsShown`].
     #[must_use]
     pub fn settings(&self, mode: &str, dissect: DissectOptions, flow_stats: bool) -> SettingsShown {
         let (config, max_backlog) = self.control.settings();
@@ -123,7 +123,7 @@ impl Watched {
         }
     }
 
-    /// Whether flows can move, so that the order guard is asked.
+    /// Whether flows can move, so that the order guard applies.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         self.control.settings().0.remembers_flows()
@@ -140,7 +140,7 @@ impl Look {
             receiving.rx.merge(&sent.rx);
             receiving.drops.add(&shown(&sent.dropped));
             for (cpu, queued, dropped) in &sent.backlogs {
-                // As in the kernel, the flow limit drops for the CPU that received.
+                // As in the kernel, a drop by the flow limit counts for the CPU that received the packet.
                 let flow_limit = dropped.get(DropReason::FlowLimit);
                 cpus.entry(sent.cpu).or_default().0.drops.flow_limit += flow_limit;
                 let target = &mut cpus.entry(*cpu).or_default().0;
@@ -152,7 +152,7 @@ impl Look {
             let (counts, delay) = cpus.entry(done.cpu).or_default();
             counts.delivered += done.packets;
             counts.drops.add(&shown(&done.dropped));
-            // What another worker took over from this CPU's is not found here.
+            // Packets of this CPU that another worker took over are not found here.
             counts.waiting = counts.waiting.saturating_sub(done.packets + done.dropped.total());
             *delay = Some(done.delay.clone());
         }
@@ -186,10 +186,10 @@ impl Look {
         totals
     }
 
-    /// What these receivers received, and the packets that the kernel dropped before them.
+    /// What these receivers received, and how many packets the kernel dropped before them.
     ///
     /// # Panics
-    /// When there are not as many receivers.
+    /// If the number of receivers differs.
     #[must_use]
     pub fn received(&self, receivers: Range<usize>) -> (RxShown, u64) {
         let mut sum = RxShown::default();
@@ -198,25 +198,26 @@ impl Look {
         (sum, of.iter().map(|sent| sent.kernel_drops).sum())
     }
 
-    /// Whether all RX threads steer by the present settings.
+    /// Whether all RX threads use the present settings.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.sent.iter().all(|sent| sent.changes >= self.changes)
     }
 
-    /// Whether packets are under way that were sent by former settings.
+    /// Whether packets are under way that were sent with former settings.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         !self.holds() || self.sent.iter().any(|sent| sent.changing)
     }
 
-    /// Packets that were processed before or beside an earlier one of their flow; 0 where order is not checked.
+    /// Packets that were processed before or at the same time as an earlier one of their flow; 0 if order is not
+    /// checked.
     #[must_use]
     pub fn reordered(&self) -> u64 {
         self.done.iter().map(|done| done.reordered).sum()
     }
 
-    /// The share of the input that was read, 0.0 to 1.0; `None` where its length is unknown.
+    /// The share of the input that was read, 0.0 to 1.0; `None` if its length is unknown.
     #[must_use]
     pub fn input_share(&self) -> Option<f64> {
         let (read, to_read) = self.sent.iter().fold((0, 0), |(read, to_read), sent| {
@@ -236,7 +237,7 @@ fn done(worker: &WorkerProgress) -> Done {
 }
 
 fn sent(cpu: u16, progress: &RxProgress) -> Sent {
-    // First: a thread that has taken a change says whether it is done.
+    // Read first: a thread that has applied a change reports whether the change is complete.
     let changes = progress.changes.get();
     let changing = progress.changing.get() != 0;
     let dropped = progress.drops.get();
@@ -263,7 +264,7 @@ fn sent(cpu: u16, progress: &RxProgress) -> Sent {
         LiveCounter::Moves => progress.moves.get(),
         LiveCounter::Redirected => queued,
         LiveCounter::Batches => progress.backlogs.iter().map(|to| to.lists.get()).sum(),
-        // Every packet is queued to a worker, also one that no rule steers; drops are in `Drops`; the flow table
+        // Every packet is queued to a worker, including those that no rule steers. Drops are in `Drops`; the flow table
         // counts flows.
         LiveCounter::Passed
         | LiveCounter::Unnumbered
@@ -291,7 +292,7 @@ fn sent(cpu: u16, progress: &RxProgress) -> Sent {
     }
 }
 
-/// Drops under the names of the status.
+/// Drops, under the names that the status uses.
 fn shown(drops: &DropsByReason) -> Drops {
     Drops {
         ring_full: drops.get(DropReason::BacklogFull),

@@ -1,4 +1,4 @@
-//! How long a frame takes while there are many flows: asking the instance, taking its answer in, drawing.
+//! How long a frame takes with many flows: querying the instance, updating the state, drawing.
 //!
 //! ```text
 //! cargo bench -p rxsteer-top --bench frames                   an instance of this process with 100 000 flows
@@ -21,7 +21,7 @@ const FRAMES: usize = 200;
 const INTERVAL: Duration = Duration::from_millis(100);
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 60)];
 
-/// The bytes that would go to a terminal.
+/// The bytes that would be written to a terminal.
 #[derive(Default)]
 struct Counted(usize);
 
@@ -55,7 +55,7 @@ fn main() {
     drop(instance);
 }
 
-/// Asks at intervals, as the view does; one line per step of a frame.
+/// Queries at intervals, as the view does; returns one line per step of a frame.
 fn measure(socket: &std::path::Path, width: u16, height: u16) -> String {
     let mut watcher = Watcher::new(Target::Socket(socket.to_owned()));
     let area = Rect::new(0, 0, width, height);

@@ -1,5 +1,5 @@
-//! The state of the view: what the instance showed last, what changed since the look before, and what keys choose.
-//! There is no I/O and no clock here.
+//! The state of the view: the last status of the instance, what changed since the previous look, and what keys have
+//! selected. This file does no I/O and reads no clock.
 
 use crate::cpus::{self, CpuRow};
 use crate::flows::{FlowRow, Sort, Tracker};
@@ -14,15 +14,15 @@ use std::time::Duration;
 /// A look at an instance and at its host.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// What the instance shows.
+    /// The instance's status.
     pub status: Status,
-    /// What the host's CPUs did up to now; `None` where the kernel does not say.
+    /// What the host's CPUs have done until now; `None` if the kernel does not report it.
     pub load: Option<Load>,
     /// Which of the instances it is.
     pub position: Position,
 }
 
-/// Which of the instances is shown.
+/// The position of the shown instance among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Its place, from 1.
@@ -34,14 +34,14 @@ pub struct Position {
 /// The connection to the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Connection {
-    /// There was no answer yet.
+    /// No answer yet.
     #[default]
     Waiting,
-    /// It answered the last time.
+    /// The last query was answered.
     Up,
-    /// It does not answer, and why.
+    /// It does not answer; holds the reason.
     Lost(String),
-    /// It ended, and nothing else is expected: how.
+    /// It ended, as expected; holds how.
     Ended(String),
 }
 
@@ -54,13 +54,13 @@ pub(crate) enum Panel {
     Events,
 }
 
-/// What keys choose.
+/// What keys have selected.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) sort: Sort,
-    /// Flows that contain this text are shown.
+    /// Only flows that contain this text are shown.
     pub(crate) filter: String,
-    /// Whether keys are letters of the filter.
+    /// Whether keys are typed into the filter.
     pub(crate) typing: bool,
     pub(crate) paused: bool,
     pub(crate) help: bool,
@@ -68,9 +68,9 @@ pub(crate) struct View {
     pub(crate) focus: Panel,
     /// Whether only that panel is shown.
     pub(crate) zoomed: bool,
-    /// CPUs in several columns; `None`: where they have no room otherwise.
+    /// Whether CPUs are shown in several columns; `None`: only if they have no room otherwise.
     pub(crate) compact: Option<bool>,
-    /// The first row of each panel that scrolls (CPUs, flows, events), where there are enough behind it.
+    /// The first row of each panel that scrolls (CPUs, flows, events), if enough rows follow.
     pub(crate) first: [usize; 3],
     pub(crate) interval: Duration,
 }
@@ -110,7 +110,7 @@ pub struct App {
 }
 
 impl App {
-    /// A view that has not seen anything yet, in a terminal of this size.
+    /// A view without a look yet, in a terminal of this size.
     #[must_use]
     pub fn new(looks: Looks, interval: Duration, area: Rect) -> App {
         let view = View {
@@ -129,12 +129,12 @@ impl App {
         App { looks, view, connection, seen: None, area, tracker }
     }
 
-    /// Takes a look.
+    /// Updates the state with a look.
     pub fn update(&mut self, look: Look) {
         let Look { status, load, position } = look;
         let before = self.seen.take();
         let rates = before.as_ref().and_then(|before| Rates::between(&before.status, &status));
-        // Another instance's looks say nothing of this one.
+        // Another instance's looks do not apply to this one.
         let before = before.filter(|_| rates.is_some());
         let busy =
             before.as_ref().and_then(|before| Some(load.as_ref()?.since(before.load.as_ref()?)));
@@ -149,22 +149,22 @@ impl App {
         self.seen = Some(Seen { status, position, rates, cpus, flows, rules, load });
     }
 
-    /// The instance does not answer; the last look stays.
+    /// Notes that the instance does not answer; the last look stays.
     pub fn lose(&mut self, why: &str) {
         self.connection = Connection::Lost(clean(why));
     }
 
-    /// The instance ended, as expected; the last look stays.
+    /// Notes that the instance ended, as expected; the last look stays.
     pub fn end(&mut self, how: &str) {
         self.connection = Connection::Ended(clean(how));
     }
 
-    /// The terminal has another size.
+    /// Notes that the terminal has another size.
     pub fn resize(&mut self, area: Rect) {
         self.area = area;
     }
 
-    /// The flows that the filter lets through, in their order.
+    /// The flows that match the filter, in their order.
     pub(crate) fn flows(&self) -> Vec<&FlowRow> {
         let filter = self.view.filter.to_lowercase();
         let matches =

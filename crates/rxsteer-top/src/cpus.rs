@@ -13,11 +13,11 @@ pub struct CpuRow {
     pub received: Option<f64>,
     /// Their bits.
     pub bits: Option<f64>,
-    /// Packets that went up its stack or to its worker: delivered by steering, or passed where they were received.
+    /// Packets that its stack or its worker processed: delivered by steering, or passed where they were received.
     pub processed: Option<f64>,
     /// Packets dropped.
     pub dropped: Option<f64>,
-    /// Packets whose flow went to another CPU than before.
+    /// Packets whose flow moved to another CPU.
     pub moves: Option<f64>,
     /// Packets that the order guard deferred.
     pub deferred: Option<f64>,
@@ -29,7 +29,7 @@ pub struct CpuRow {
     pub delay_p50_ns: Option<u64>,
     /// The delay that 99 % of the samples did not exceed, in nanoseconds.
     pub delay_p99_ns: Option<u64>,
-    /// What it spent its time on, where the kernel says.
+    /// How it spent its time, if the kernel reports it.
     pub time: Option<Time>,
 }
 
@@ -38,7 +38,7 @@ pub struct CpuRow {
 pub struct Time {
     /// In softirqs.
     pub softirq: f64,
-    /// The thread that empties the CPU's ring and takes packets up the stack (`rxsteer run`).
+    /// The thread that empties the CPU's ring and passes packets to the stack (`rxsteer run`).
     pub ring: f64,
     /// Everything else that is not idle: applications, and the rest of the kernel.
     pub application: f64,
@@ -51,7 +51,7 @@ impl Time {
         (1.0 - self.softirq - self.ring - self.application).max(0.0)
     }
 
-    /// From the kernel's ticks between two looks, and the time that the ring's thread ran meanwhile, as a share.
+    /// From the kernel's ticks between two looks, and the share of time that the ring's thread ran.
     fn of(load: &CpuLoad, ring: f64) -> Option<Time> {
         let ticks = load.ticks;
         if ticks.all == 0 {
@@ -60,7 +60,7 @@ impl Time {
         let share = |part: u64| part as f64 / ticks.all as f64;
         let softirq = share(ticks.softirq);
         let rest = share(ticks.all.saturating_sub(ticks.softirq + ticks.idle));
-        // The kernel counts the thread's time among the rest, in ticks, so the two can differ a little.
+        // The kernel includes the thread's time in the rest, in ticks, so the two can differ a little.
         let ring = ring.clamp(0.0, rest);
         Some(Time { softirq, ring, application: rest - ring })
     }
@@ -81,7 +81,7 @@ pub(crate) fn rows(
         let ran = |cpu: Option<&CpuStatus>| {
             cpu.map_or(0, |cpu| cpu.thread.get(LiveCpuCounter::ThreadRan))
         };
-        // Nanoseconds a second.
+        // Nanoseconds per second.
         let ring = rates.map_or(0.0, |rates| rates.per_second(ran(then), ran(Some(cpu))) / 1e9);
         let load =
             load.and_then(|load| load.cpus.iter().find(|load| load.cpu == u32::from(cpu.cpu)));

@@ -5,7 +5,7 @@ use rxsteer_status::{FlowShown, Rates, Status};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// What flows are sorted by, the largest first.
+/// How flows are sorted, the largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     /// Packets a second between the last two looks.
@@ -20,7 +20,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// All, in the order of the key `s`.
+    /// All, in the order in which the key `s` selects them.
     pub const ALL: [Sort; 4] = [Sort::Rate, Sort::Packets, Sort::Bytes, Sort::Moves];
 
     /// Its name.
@@ -34,7 +34,7 @@ impl Sort {
         }
     }
 
-    /// The one behind it.
+    /// The next one.
     #[must_use]
     pub fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
@@ -48,7 +48,7 @@ impl Sort {
             Sort::Bytes => row.bytes as f64,
             Sort::Moves => row.moves as f64,
         };
-        // Flows that are alike keep their places from look to look.
+        // Equal flows keep their places from look to look.
         by(other)
             .total_cmp(&by(one))
             .then(other.packets.cmp(&one.packets))
@@ -56,10 +56,10 @@ impl Sort {
     }
 }
 
-/// A move that was seen between two looks.
+/// A move that happened between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// From and to which CPU, where only one move came between the looks and both are known.
+    /// From and to which CPU, if there was only one move between the looks and both are known.
     pub cpus: Option<(u16, u16)>,
     /// How many there were.
     pub count: u32,
@@ -76,13 +76,13 @@ pub struct FlowRow {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How often it went to another CPU than before.
+    /// How often it moved to another CPU.
     pub moves: u32,
     /// Packets a second between the looks; unknown in the first look that lists the flow.
     pub rate: Option<f64>,
-    /// Its last moves, as far as they were seen.
+    /// Its last moves that looks have shown.
     pub moved: Option<Move>,
-    /// The CPU that most of its packets went to between the looks, or before if there were none.
+    /// The CPU that got most of its packets between the looks, or before if there were none.
     pub cpu: Option<u16>,
     /// CPUs with their shares of all its packets, the largest first.
     pub shares: Vec<(u16, f64)>,
@@ -92,7 +92,7 @@ pub struct FlowRow {
     pub seen_ns: u64,
 }
 
-/// What is remembered of a flow from look to look.
+/// What is remembered about a flow from look to look.
 #[derive(Clone, Debug)]
 struct Known {
     packets: u64,
@@ -109,14 +109,14 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// The rows of a look, and what to remember of them. `rates` is of the time since the look before.
+    /// The rows of a look; remembers the flows. `rates` covers the time since the previous look.
     pub(crate) fn rows(&mut self, now: &Status, rates: Option<&Rates>) -> Vec<FlowRow> {
         if rates.is_none() {
             self.known.clear();
         }
         let mut known = HashMap::with_capacity(now.largest_flows.len());
         let rows = now.largest_flows.iter().map(|flow| {
-            // Counts that went back are of a new flow with the same addresses and ports.
+            // Counts that decreased belong to a new flow with the same addresses and ports.
             let then = self.known.remove(&flow.flow);
             let then = then.filter(|then| then.packets <= flow.packets && then.moves <= flow.moves);
             let cpu = current(flow, then.as_ref());
@@ -151,7 +151,8 @@ impl Tracker {
     }
 }
 
-/// The CPU that most packets since the look before went to; otherwise the one that it had, or most packets of all.
+/// The CPU that got most packets since the previous look; otherwise its former CPU, or the one with most packets of
+/// all.
 fn current(flow: &FlowShown, then: Option<&Known>) -> Option<u16> {
     let before = |cpu: u16| {
         let found = then.and_then(|then| then.cpus.iter().find(|(known, _)| *known == cpu));

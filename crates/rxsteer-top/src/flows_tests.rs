@@ -6,7 +6,7 @@ use rxsteer_status::testing::sample;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A flow with so many packets on each CPU.
+/// A flow with these numbers of packets on CPUs.
 fn flow(name: &str, on: &[(u16, u64)], moves: u32) -> FlowShown {
     let packets: u64 = on.iter().map(|(_, packets)| packets).sum();
     let share = |&(cpu, packets)| ShareShown { cpu, packets, bytes: packets * 100 };
@@ -18,7 +18,7 @@ fn flow(name: &str, on: &[(u16, u64)], moves: u32) -> FlowShown {
     shown
 }
 
-/// A look after so many seconds.
+/// A look after this many seconds.
 fn look(seconds: u64, flows: Vec<FlowShown>) -> Status {
     let mut status = sample();
     status.running_ns = seconds * SECOND;
@@ -26,7 +26,7 @@ fn look(seconds: u64, flows: Vec<FlowShown>) -> Status {
     status
 }
 
-/// The rows of several looks, one after the other; the last are returned.
+/// Computes the rows of several looks in turn, and returns the last ones.
 fn rows_of(looks: &[Status]) -> Vec<FlowRow> {
     let mut tracker = Tracker::default();
     let mut rows = tracker.rows(&looks[0], None);

@@ -1,4 +1,4 @@
-//! What keys change.
+//! The effects of keys.
 
 use crate::app::{App, Panel};
 use crate::flows::Sort;
@@ -7,7 +7,7 @@ use crate::watch::Command;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
 
-/// What a key asks of others than the view.
+/// The effect of a key outside the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
@@ -16,7 +16,7 @@ pub enum Effect {
     Quit,
     /// Draw the whole screen again.
     Redraw,
-    /// The thread that asks the instance does something else.
+    /// A command for the thread that queries the instance.
     Ask(Command),
 }
 
@@ -27,7 +27,7 @@ const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000,
 const LONGEST_FILTER: usize = 100;
 
 impl App {
-    /// Takes a key.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Effect {
         if key.kind == KeyEventKind::Release {
             return Effect::None;
@@ -128,7 +128,7 @@ impl App {
         Effect::None
     }
 
-    /// Looks more or less often: the next of the intervals.
+    /// Changes the interval to the next shorter or longer one.
     fn interval(&mut self, faster: bool) -> Effect {
         let now = self.view.interval;
         let mut choices = INTERVALS_MS.map(Duration::from_millis).into_iter();

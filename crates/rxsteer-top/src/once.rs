@@ -11,7 +11,7 @@ use ratatui::layout::{Rect, Size};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The frame of an app as lines of text, without blanks at their ends.
+/// The frame of an app as lines of text, without trailing blanks.
 #[must_use]
 pub fn frame_text(app: &App) -> String {
     let mut buffer = Buffer::empty(app.area);
@@ -22,7 +22,7 @@ pub fn frame_text(app: &App) -> String {
         let mut covered = 0;
         for x in 0..buffer.area.width {
             let symbol = buffer[(x, y)].symbol();
-            // The cell behind a wide character is a part of it.
+            // The cell after a wide character belongs to that character.
             if covered == 0 {
                 line.push_str(symbol);
                 covered = crate::text::width(symbol).max(1);
@@ -35,8 +35,8 @@ pub fn frame_text(app: &App) -> String {
     text
 }
 
-/// Looks at an instance twice, `interval` apart, and draws what it shows. `None`: one of `signals` came before, which have to
-/// be blocked in all threads. A `replay` ends with it.
+/// Looks at an instance twice, `interval` apart, and draws the result. `None`: one of `signals` arrived before; they
+/// must be blocked in all threads. A `replay` ends with it.
 ///
 /// # Errors
 /// If no instance answers.

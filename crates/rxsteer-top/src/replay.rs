@@ -1,4 +1,4 @@
-//! `rxsteer replay` as a child, to be shown while it runs.
+//! `rxsteer replay` as a child process, which is shown while it runs.
 
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a replay may take until its socket answers, or until it is over.
+/// How long to wait until a replay's socket answers, or until the replay ends.
 const STARTS: Duration = Duration::from_secs(10);
 const ENDS: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A replay that runs. It is stopped when this is dropped.
+/// A running replay. It is stopped when this is dropped.
 #[derive(Debug)]
 pub struct Replay {
     child: Child,
-    /// Has the socket, and what the child says on standard error.
+    /// Contains the socket, and the child's standard error.
     folder: tempfile::TempDir,
 }
 
@@ -26,7 +26,7 @@ impl Replay {
     /// Starts `program` to replay a capture at its recorded speed, and waits until it answers.
     ///
     /// # Errors
-    /// If it can't be started, or ends at once: with its message.
+    /// If it cannot be started, or ends at once: with its message.
     pub fn start(program: &Path, arguments: &[&OsStr]) -> anyhow::Result<Replay> {
         let folder = tempfile::tempdir().context("there is no place for the control socket")?;
         let mut command = std::process::Command::new(program);
@@ -48,24 +48,24 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Where it answers.
+    /// The socket on which it answers.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
 
-    /// How it ended, if it did.
+    /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(match status.code() {
             Some(0) => "THE REPLAY IS OVER: this is the last look".to_owned(),
-            // All was replayed that could be.
+            // Everything was replayed that could be.
             Some(1) => format!("THE REPLAY IS OVER: {}", self.message(status)),
             _ => format!("THE REPLAY FAILED: {}", self.message(status)),
         })
     }
 
-    /// What it said on standard error, or how it ended.
+    /// Its output on standard error, or how it ended.
     fn message(&self, status: ExitStatus) -> String {
         let text = std::fs::read_to_string(self.folder.path().join("messages")).unwrap_or_default();
         match text.trim() {

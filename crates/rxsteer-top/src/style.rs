@@ -1,11 +1,10 @@
-//! What panels are drawn with: colours that never say anything that a glyph or a word does not say as well, and ASCII
-//! instead of Unicode.
+//! The style of panels. Everything that a colour shows, a glyph or a word shows as well. ASCII can replace Unicode.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 
-/// What the terminal can show.
+/// What the terminal can display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
     /// Only ASCII.
@@ -15,7 +14,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// By the environment: `NO_COLOR` (no-color.org) takes colours away; ASCII where the locale is not UTF-8.
+    /// From the environment: `NO_COLOR` (no-color.org) disables colours; ASCII is used if the locale is not UTF-8.
     #[must_use]
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Looks {
         let set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
@@ -25,7 +24,7 @@ impl Looks {
         Looks { ascii, color: !set(&"NO_COLOR") }
     }
 
-    /// Takes away what the terminal can't show.
+    /// Removes what the terminal cannot display.
     pub(crate) fn apply(self, buffer: &mut Buffer) {
         if !self.ascii && self.color {
             return;
@@ -42,7 +41,7 @@ impl Looks {
     }
 }
 
-/// The ASCII character for one of the panels' own; a question mark for any other.
+/// The ASCII replacement for a character of the panels; a question mark for any other.
 fn ascii_of(symbol: &str) -> &'static str {
     match symbol {
         SOFTIRQ => "#",
@@ -74,17 +73,17 @@ pub(crate) fn heading() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-/// What matters.
+/// Important text.
 pub(crate) fn strong() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-/// What needs attention. It always stands beside a word or a mark.
+/// Text that needs attention. It always has a word or a mark next to it.
 pub(crate) fn alarm() -> Style {
     Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
 }
 
-/// A bar of `width` columns: parts, each a share of the whole with its glyph, then nothing.
+/// A bar of `width` columns: parts, each a share of the whole with its glyph, then blanks.
 pub(crate) fn bar(width: usize, parts: &[(f64, &str)]) -> Vec<Span<'static>> {
     let (mut sum, mut drawn) = (0.0, 0);
     let mut spans = Vec::new();

@@ -1,4 +1,4 @@
-//! The live view: a terminal, and the threads that bring news of it and of the instance.
+//! The live view: a terminal, and the threads that receive events from it and from the instance.
 //!
 //! ```text
 //!  rxsteer-watch    asks the instance ─┐
@@ -20,7 +20,7 @@ use ratatui::layout::Rect;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// Gives the terminal back as it was, however the view ends. A panic does so at once, before its message.
+/// Restores the terminal however the view ends. A panic does so immediately, before its message.
 struct Restored(DefaultTerminal);
 
 impl Drop for Restored {
@@ -29,8 +29,8 @@ impl Drop for Restored {
     }
 }
 
-/// Shows an instance until a key or one of `signals` ends it; these have to be blocked in all threads. A `replay` ends
-/// with the view.
+/// Shows an instance until a key or one of `signals` ends it; the signals must be blocked in all threads. A `replay`
+/// ends with the view.
 ///
 /// # Errors
 /// If no instance answers at the start, or the terminal fails.
@@ -86,7 +86,7 @@ fn run(
             draw(app, frame.buffer_mut());
         });
         drawn.context("can't draw on this terminal")?;
-        // What came meanwhile is in the same frame.
+        // News that arrived meanwhile are in the same frame.
         let first = heard.recv().context("all threads ended")?;
         for news in std::iter::once(first).chain(heard.try_iter()) {
             let effect = match news {
@@ -113,7 +113,7 @@ fn run(
                 Effect::None => {}
                 Effect::Quit => return Ok(()),
                 Effect::Redraw => terminal.clear().context("can't draw on this terminal")?,
-                // A thread that ended is in the news.
+                // If the thread has ended, the news report that.
                 Effect::Ask(command) => drop(commands.send(command)),
             }
         }

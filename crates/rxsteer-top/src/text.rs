@@ -5,17 +5,17 @@ use rxsteer_status::figures::grouped;
 use rxsteer_user::printable;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A rate in whole units a second; a dash where it is not known.
+/// A rate in whole units per second; a dash if it is unknown.
 pub(crate) fn rate(per_second: Option<f64>) -> String {
     per_second.map_or_else(unknown, |rate| grouped(rate.round() as u64))
 }
 
-/// What stands where a figure is not known.
+/// The text for an unknown figure.
 pub(crate) fn unknown() -> String {
     "-".to_owned()
 }
 
-/// A share in percent without its sign, for columns whose heading has it.
+/// A share in percent without the sign, for columns whose heading has it.
 pub(crate) fn share(share: f64) -> String {
     format!("{:.0}", share * 100.0)
 }
@@ -59,12 +59,12 @@ pub(crate) fn clean(text: &str) -> String {
     printable(text).into_owned()
 }
 
-/// Columns that a text takes.
+/// The number of columns of a text.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// At most `room` columns of a text: where it has more, the middle is left out.
+/// At most `room` columns of a text; a longer text loses its middle.
 pub(crate) fn shortened(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
@@ -78,7 +78,7 @@ pub(crate) fn shortened(text: &str, room: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// At most `room` columns of a text: where it has more, the end is left out.
+/// At most `room` columns of a text; a longer text loses its end.
 pub(crate) fn cut(text: &str, room: usize) -> String {
     match text.width() <= room {
         true => text.to_owned(),
@@ -99,7 +99,7 @@ fn taken(chars: impl Iterator<Item = char>, room: usize) -> String {
         .collect()
 }
 
-/// A text in a column of this width, on the right or left of it, after a space.
+/// A text in a column of this width, left- or right-aligned, after a space.
 pub(crate) fn cell(text: &str, width: u16, left: bool) -> String {
     let room = usize::from(width).saturating_sub(1);
     let text = shortened(text, room);
@@ -107,7 +107,7 @@ pub(crate) fn cell(text: &str, width: u16, left: bool) -> String {
     if left { format!(" {text}{gap}") } else { format!(" {gap}{text}") }
 }
 
-/// Parts of a line with gaps between them; those that do not fit into `room` columns are left out.
+/// Parts of a line with gaps between them; parts that do not fit into `room` columns are omitted.
 pub(crate) fn joined<'a>(room: u16, parts: impl IntoIterator<Item = Span<'a>>) -> Line<'a> {
     let mut line = Line::default();
     let mut left = usize::from(room);

@@ -1,4 +1,4 @@
-//! The thread that asks an instance at intervals, so that one that is slow to answer does not delay a key.
+//! The thread that queries an instance at intervals, so that a slow answer does not delay a key.
 
 use crate::app::{Look, Position};
 use anyhow::Context;
@@ -10,44 +10,44 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Which instance is asked.
+/// The instance to query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The one that listens at this socket.
     Socket(PathBuf),
     /// The one that steers this interface.
     Interface(String),
-    /// The first, or after the key `n` another.
+    /// The first one, or another one after the key `n`.
     Any,
 }
 
-/// What the thread is to do.
+/// A command for the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Ask this often.
+    /// Query this often.
     Interval(Duration),
-    /// Stop asking, or go on.
+    /// Stop querying, or continue.
     Pause(bool),
-    /// Ask the next instance from now on.
+    /// Query the next instance from now on.
     Next,
 }
 
-/// What the view hears of.
+/// News for the view.
 #[derive(Debug)]
 pub enum News {
     /// A look at the instance.
     Look(Box<Look>),
-    /// The instance does not answer: why.
+    /// The instance does not answer; holds the reason.
     Lost(String),
-    /// A key, or another size of the terminal.
+    /// A key, or a new size of the terminal.
     Terminal(Event),
-    /// A signal asks it to end.
+    /// A signal requests the end.
     Stop,
-    /// A thread ended that should not have.
+    /// A thread ended unexpectedly.
     Failed(&'static str),
 }
 
-/// Reports that a thread ended, also if it panicked.
+/// Reports that a thread ended, even if it panicked.
 pub(crate) struct Watched {
     pub(crate) name: &'static str,
     pub(crate) news: Sender<News>,
@@ -55,12 +55,12 @@ pub(crate) struct Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // Where no one listens any more, the program ends.
+        // If there is no receiver any more, the program is ending.
         let _ = self.news.send(News::Failed(self.name));
     }
 }
 
-/// Asks an instance, and finds it again.
+/// Queries an instance, and finds it again after a restart.
 pub struct Watcher {
     target: Target,
     /// The instance that answered last.
@@ -72,14 +72,14 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// No instance was asked yet.
+    /// No instance has been queried yet.
     #[must_use]
     pub fn new(target: Target) -> Watcher {
         let position = Position { number: 1, count: 1 };
         Watcher { target, socket: None, steered: Vec::new(), position, flows: MAX_FLOWS }
     }
 
-    /// Asks once.
+    /// Queries once.
     ///
     /// # Errors
     /// If no instance answers.
@@ -121,12 +121,12 @@ impl Watcher {
         Ok(found)
     }
 
-    /// Goes on to the next instance, if there is another one.
+    /// Switches to the next instance, if there is another one.
     fn next(&mut self) {
         let all = client::sockets().unwrap_or_default();
         let current = self.socket.clone().unwrap_or_default();
         let Position { number, count } = position(&all, &current);
-        // The number of the current one is the index of the next.
+        // The number of the current instance is the index of the next one.
         let Some(next) = all.get(number % count.max(1)) else { return };
         self.socket = Some(next.clone());
         self.position = position(&all, next);
@@ -134,19 +134,19 @@ impl Watcher {
     }
 }
 
-/// The place of a socket among all. One that is elsewhere is known by a link.
+/// The position of a socket among all. A socket elsewhere is identified by its link.
 fn position(all: &[PathBuf], socket: &Path) -> Position {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let socket = real(socket);
     let number = all.iter().position(|known| real(known) == socket);
     match number {
         Some(index) => Position { number: index + 1, count: all.len() },
-        // It is not registered, and stands before the others.
+        // It is not registered, and comes before the others.
         None => Position { number: 1, count: all.len().max(1) },
     }
 }
 
-/// Asks an instance at intervals in a thread, until the sender of commands is dropped.
+/// Queries an instance at intervals in a thread, until the sender of commands is dropped.
 ///
 /// # Errors
 /// If the thread can't be started.

@@ -1,10 +1,10 @@
-//! Asking, losing and finding instances.
+//! Querying, losing and finding instances.
 
 use super::*;
 use rxsteer_status::testing::{Instance, sample};
 use rxsteer_status::{FlowShown, ShareShown};
 
-/// How long a test waits for what has to come.
+/// How long a test waits for an expected event.
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
@@ -51,7 +51,7 @@ fn paused_instance_is_not_asked() {
         watch(Watcher::new(Target::Socket(path)), Duration::from_millis(1), news).unwrap();
     assert_eq!(questions.recv_timeout(SOON).unwrap(), MAX_FLOWS);
     commands.send(Command::Pause(true)).unwrap();
-    // What was asked before the command came.
+    // Queries from before the command.
     while questions.recv_timeout(Duration::from_millis(200)).is_ok() {}
     commands.send(Command::Pause(false)).unwrap();
     questions.recv_timeout(SOON).unwrap();

@@ -1,4 +1,4 @@
-//! Frames as they are drawn, compared with snapshots. After a change that is meant:
+//! Compares drawn frames with snapshots. After an intended change:
 //!
 //! ```text
 //! INSTA_UPDATE=always cargo test -p rxsteer-top --test frames
@@ -22,7 +22,8 @@ fn app(looks: Looks, width: u16, height: u16) -> App {
     App::new(looks, Duration::from_secs(1), Rect::new(0, 0, width, height))
 }
 
-/// A look in which each CPU has spent so many seconds, a quarter in softirqs and, the higher its number, the less idle.
+/// A look after each CPU has run for this many seconds: a quarter in softirqs, and the higher its number, the less
+/// idle.
 fn look(status: Status, seconds: u64) -> Look {
     let cpus = status.cpus.len() as u64;
     let load = |cpu: u64| {
@@ -72,7 +73,7 @@ fn middle_terminal_has_tables() {
     compare("120x40", &watched(app(PLAIN, 120, 40), Traffic::new(8, 5000)));
 }
 
-/// In shadow mode: what each CPU would carry stands where otherwise its backlog and delays are.
+/// In shadow mode, the table shows what each CPU would get instead of its backlog and delays.
 #[test]
 fn shadow_mode_has_what_each_cpu_would_carry() {
     let mut traffic = Traffic::new(4, 300);
@@ -257,7 +258,7 @@ fn terminal_without_room_is_named() {
         );
         assert_eq!(key(&mut app, KeyCode::Char('q')), Effect::Quit);
     }
-    // No size is too small to draw on, and no key too much for it.
+    // Every size can be drawn on, and every key handled.
     for (width, height) in [(0, 0), (1, 1), (80, 1), (5, 60)] {
         let mut app = watched(app(PLAIN, width, height), Traffic::new(4, 300));
         for code in

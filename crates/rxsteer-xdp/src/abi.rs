@@ -1,9 +1,9 @@
-//! The boundary between Rust and the BPF programs: types and numbers that are generated from `bpf/steer_shared.h`,
-//! arrays mapped into memory, and the system calls for which no library used here has a safe form. All unsafe code of
-//! this crate is in this file and in those of `abi/`.
+//! The boundary between Rust and the BPF programs: types and numbers generated from `bpf/steer_shared.h`, arrays mapped
+//! into memory, and the system calls for which no library used here has a safe form. All unsafe code of this crate is in
+//! this file and in `abi/`.
 //!
-//! No number of the header is repeated in Rust: the build generates a type from each of its enums. Numbers that the
-//! core also defines are asserted to be equal.
+//! Rust repeats no number of the header: the build generates a type from each of its enums. Assertions check that numbers
+//! that rxsteer-core also defines are equal.
 
 #![allow(unsafe_code)]
 
@@ -63,7 +63,7 @@ const fn byte(bit: cpu_bits) -> u8 {
     bit.0 as u8
 }
 
-/// The highest CPU id that the programs' tables have room for, plus one.
+/// The number of CPU ids for which the programs' tables have room.
 pub const MAX_CPUS: u16 = short(limits::STEER_MAX_CPUS.0);
 /// The most CPU maps of a configuration, including the general one.
 pub(crate) const MAX_MAPS: usize = limits::STEER_MAX_MAPS.0 as usize;
@@ -71,7 +71,7 @@ pub(crate) const MAX_MAPS: usize = limits::STEER_MAX_MAPS.0 as usize;
 pub(crate) const MAP_ENTRIES: usize = limits::STEER_MAP_ENTRIES.0 as usize;
 /// Interfaces are stored by their index modulo this number.
 pub(crate) const MAX_DEVICES: u32 = limits::STEER_MAX_DEVICES.0;
-/// The CPUMAP entries that a CPU can have, so that one drains while another is in use.
+/// The number of CPUMAP entries that a CPU can have: one drains while the other is in use.
 pub(crate) const GENERATIONS: u32 = limits::STEER_GENERATIONS.0;
 /// In tables of CPUs: no CPU.
 pub(crate) const NO_CPU: u16 = short(limits::STEER_NO_CPU.0);
@@ -91,7 +91,7 @@ pub(crate) const LINE_WORDS: u32 = limits::STEER_LINE_WORDS.0;
 pub(crate) const LINE_BYTES: u32 = limits::STEER_LINE_BYTES.0;
 /// The configuration of interfaces that flush; the configurations before it can be active.
 pub(crate) const CONFIG_FLUSHING: u32 = limits::STEER_CONFIG_FLUSHING.0;
-/// The most buckets of a table. Behind them each RX CPU has counters for each CPU.
+/// The most buckets of a table. After their counters, each RX CPU has counters for each CPU.
 pub(crate) const MAX_BUCKETS: u32 = limits::STEER_MAX_BUCKETS.0;
 /// Distinguishes the two directions of a flow in the sock flow table.
 pub(crate) const REVERSED: u32 = limits::STEER_REVERSED.0;
@@ -170,7 +170,7 @@ const _: () = {
     assert!(offset_of!(steer_flow_key, protocol) == offset_of!(FlowKey, protocol));
     assert!(offset_of!(steer_flow_key, ip_version) == offset_of!(FlowKey, ip_version));
     assert!(size_of::<skeleton::types::steer_hash_words>() == size_of::<HashWords>());
-    // Without statistics a slot consists of its first 8 bytes, which are exchanged and compared as one word.
+    // Without statistics a slot consists of its first 8 bytes, which `exchange_word` compares and replaces as one word.
     assert!(offset_of!(steer_slot, last_seq) == 0 && offset_of!(steer_slot, packed) == 4);
     assert!(offset_of!(steer_slot, addresses) == size_of::<DevFlow>());
     let cpu = CpuId::new(MAX_CPUS - 1).expect("it is a CPU");
@@ -236,7 +236,7 @@ impl LastPacket {
         self.cpu * GENERATIONS + self.generation
     }
 
-    /// The slot in the form of the core, which has no generations.
+    /// The slot as the core represents it, without generations.
     pub(crate) fn in_core(self) -> DevFlow {
         DevFlow::of_words(LastPacket { generation: 0, ..self }.words())
     }

@@ -10,11 +10,11 @@ use std::time::SystemTime;
 pub struct Buckets {
     /// The CPU of each bucket; empty until the policy has buckets.
     pub table: Vec<CpuId>,
-    /// Buckets that moved by load since the start.
+    /// Moves of buckets by load since the start.
     pub moved: u64,
-    /// The last moves, the latest first, and when.
+    /// The last moves with their times, the latest first.
     pub latest: VecDeque<(SystemTime, Move)>,
-    /// Why buckets do not move, if the load cannot be measured.
+    /// If the load cannot be measured, the reason; buckets do not move then.
     pub problem: Option<String>,
 }
 

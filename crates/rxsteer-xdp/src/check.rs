@@ -1,4 +1,4 @@
-//! Whether settings hold on this machine.
+//! Checks whether settings are valid on this machine.
 
 use crate::abi::{MAX_CPUS, MAX_RULES};
 use crate::compile::Rows;
@@ -12,7 +12,7 @@ impl Settings {
     /// Checks the settings against the machine.
     ///
     /// # Errors
-    /// [`SettingsError`], the first that is wrong.
+    /// [`SettingsError`] for the first setting that is wrong.
     pub fn check(&self, possible: &CpuSet) -> Result<(), SettingsError> {
         for cpu in self.named_cpus() {
             if cpu.get() >= MAX_CPUS {

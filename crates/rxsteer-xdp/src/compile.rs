@@ -13,13 +13,13 @@ use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName};
 pub(crate) enum Local {
     /// They pass.
     Passes,
-    /// They go through the CPU's ring, for a moment.
+    /// They go through the CPU's ring, during a change.
     ByRing,
 }
 
 const WORDS: usize = MAX_CPUS as usize / 64;
 
-/// The configuration of `settings`. `generation` gives the ring of a CPU that is in use, a second has `hz` jiffies, and
+/// The configuration of `settings`. `generation` returns which ring of a CPU is in use, a second has `hz` jiffies, and
 /// a flow table has `1 << flow_log` slots. The rows of the configuration ([`Rows`]) begin at `first_row`. `table` has the
 /// CPU of each bucket.
 pub(crate) fn compile(
@@ -44,15 +44,14 @@ pub(crate) fn compile(
         map_len: settings.cpus.len() as u32,
         first_row,
         ring_size: settings.queue_size,
-        // `Settings::check` has refused more buckets than there is room for; behind that room are the counts of another
-        // CPU.
+        // `Settings::check` refuses more buckets than there is room for; the counts of another CPU follow after them.
         flow_limit: settings.flow_limit.map_or(0, |buckets| {
             buckets.min(MAX_FLOW_LIMIT_BUCKETS).next_power_of_two().ilog2() + 1
         }),
         inactive_after: u64::from(hz),
-        // A flow that passes has no sequence number that shows its delivery. A flow that may get a desired CPU at any
-        // time therefore goes through the ring of its own CPU.
-        // The same holds with rules: packets of a flow may match different ones.
+        // The frames of a flow that passes have no sequence numbers that show their delivery. So a flow that may get a
+        // desired CPU at any time goes through the ring of the receiving CPU instead. The same holds with rules: packets
+        // of a flow may match different ones.
         local_by_ring: u8::from(
             local == Local::ByRing || else_local || !settings.packet_rules.is_empty(),
         ),
@@ -75,7 +74,7 @@ pub(crate) fn compile(
     let entries =
         maps.iter().enumerate().flat_map(|(number, map)| map.iter().map(move |cpu| (number, cpu)));
     for (entry, (number, cpu)) in config.map.iter_mut().zip(entries) {
-        // The receiving CPU replaces an offline CPU, so that the flows of the other CPUs stay where they are.
+        // The receiving CPU takes over the flows of an offline CPU, so that the flows of other CPUs stay where they are.
         if settings.is_online(cpu) {
             *entry = cpu.get();
             config.members[number * WORDS + cpu.index() / 64] |= 1 << (cpu.index() % 64);
@@ -170,12 +169,12 @@ impl Rows<'_> {
 }
 
 impl Settings {
-    /// Where the CPUs of buckets begin among the entries of the configuration's maps: behind them.
+    /// Where the CPUs of buckets begin in the configuration's entries: after the CPU maps.
     pub(crate) fn first_bucket(&self) -> usize {
         Rows::new(self).entries()
     }
 
-    /// Where the CPUs of rules begin among these entries: behind those of buckets.
+    /// Where the CPUs of rules begin in these entries: after those of buckets.
     fn first_rule_cpu(&self) -> usize {
         let buckets = self.policy.balance().map_or(0, |balance| balance.buckets);
         self.first_bucket() + usize::from(buckets)

@@ -1,5 +1,5 @@
-//! Where a flow is, and why: applies the core's own rules to the state of the live tables. This file makes no
-//! decisions.
+//! Finds where a flow is, and why: applies the rules of rxsteer-core to the state of the live tables. This file makes no
+//! decisions itself.
 
 use crate::abi::{LINE_WORDS, LastPacket, REVERSED, SETS_LOG, SPARSE_ROW, steer_slot};
 use crate::flows::LiveFlow;
@@ -23,9 +23,8 @@ const MOST_DECISIONS: usize = 16;
 /// Where the packets of a flow currently go, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowExplained {
-    /// One decision for each interface and RX queue: those where the flow's packets are counted, the latest first;
-    /// otherwise those where the flow's slot is set; otherwise the first queue of each interface, since the flow was
-    /// not seen.
+    /// One decision for each interface and RX queue where the flow's packets are counted, the latest first. If there are
+    /// none: for those where the flow's slot is set. If the flow was not seen at all: for the first queue of each interface.
     pub decisions: Vec<LiveDecision>,
     /// The flow's statistics in both directions, if flow statistics are kept.
     pub flows: Vec<LiveFlow>,
@@ -40,12 +39,12 @@ pub struct LiveDecision {
     pub queue: u32,
     /// Whether the flow's packets are counted for this queue.
     pub is_seen: bool,
-    /// The CPU that received the last packet of the slot. `None`: the receiving CPU is unknown, and "the receiving CPU"
-    /// in the explanation may be any CPU.
+    /// The CPU that received the last packet of the slot. `None`: unknown; "the receiving CPU" in the explanation may then
+    /// be any CPU.
     pub received_on: Option<CpuId>,
     /// The core's explanation. Its RX queue is always 0.
     pub explanation: Explanation,
-    /// The last move by load of its bucket, and when, if it is among the latest moves.
+    /// The last move of its bucket by load, with its time, if it is among the latest moves.
     pub moved: Option<(SystemTime, Move)>,
     /// Whether the order guard applies.
     pub is_guarded: bool,
@@ -61,7 +60,7 @@ struct QueueSlot {
     last_seen: Option<u32>,
 }
 
-/// Whether the packets that the slot names are delivered. The core asks for nothing else.
+/// Whether the packets that the slot names are delivered: all that the core needs of backlogs.
 struct Delivered {
     rx_cpu: u16,
     is_delivered: bool,
@@ -208,7 +207,7 @@ impl View {
             }
             policy => policy.clone(),
         };
-        // The maps of the other queues determine where flows may linger.
+        // The maps of the other queues determine on which CPUs flows may linger.
         let own = settings.map_of(&queue_slot.name, queue);
         let maps = [own].into_iter().chain(settings.rps_maps.iter().map(|(_, map)| map));
         let maps = (0..).map(QueueName::from).zip(maps.cloned());
@@ -218,7 +217,7 @@ impl View {
             config.rps_maps = maps.collect();
             config.receiving_cpus = vec![receiving; config.rps_maps.len()];
         }
-        // The core asks whether there are such interfaces and packets; which rule matches is known.
+        // The core checks whether such interfaces and packets exist; which rule matches is already known.
         config.inner = true;
         let terms = settings.packet_rules.iter().flat_map(|rule| &rule.terms);
         config.device_names = terms.filter_map(Term::interface).collect();
@@ -263,7 +262,7 @@ impl View {
         rows.filter_map(|seen| Some(seen.checked_sub(1)? * self.ns_per_jiffy())).collect()
     }
 
-    /// What an RX CPU counted of a flow without a sparse slot.
+    /// What an RX CPU has counted of a flow without a sparse slot.
     fn candidate(&self, device: u16, hash: FlowHash, rx_cpu: u32) -> Option<Candidate> {
         let flow = identity(device, hash);
         let set = self.candidates.get((rx_cpu << SETS_LOG) + set_of(flow));

@@ -37,7 +37,7 @@ fn tables(test: &str) -> Option<Tables> {
 }
 
 impl Tables {
-    /// Where the flow goes by a policy over CPUs 1 to 3.
+    /// Where the flow goes under a policy over CPUs 1 to 3.
     fn ask(&self, policy: &str, offline: &str) -> LiveDecision {
         let mut settings = Settings::new(policy.parse().unwrap(), "1-3".parse().unwrap());
         settings.offline = offline.parse().ok();

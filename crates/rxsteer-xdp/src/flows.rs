@@ -20,12 +20,12 @@ const MAX_ENDED: usize = 1000;
 /// How long they are kept.
 const ENDED_KEPT: Duration = Duration::from_secs(300);
 
-/// The least number of ended flows that are kept for a recorder until it reads them. A recorder that waits for a slow
+/// The number of ended flows that are at least kept for a recorder until it reads them. A recorder that waits for a slow
 /// disk is some seconds late.
 const MIN_TO_RECORD: usize = 1 << 16;
 
-/// How often a line that is being changed is read again. A change takes a dozen instructions, interrupted at most by
-/// interrupts of its CPU, so it is over long before that.
+/// How often a line is read again while a program changes it. A change takes a dozen instructions, delayed at most by
+/// interrupts of its CPU, so it ends long before the last attempt.
 const MOST_READS: u32 = 100_000;
 
 /// The packets and bytes that a flow sent to one CPU.
@@ -49,9 +49,9 @@ impl CpuShare {
 pub struct LiveFlow {
     /// The flow's key.
     pub key: FlowKey,
-    /// The CPUs that the flow was sent to, in the order in which it came to them, the present one last.
+    /// The CPUs that the flow was sent to, in order of time, the present one last.
     pub cpus: Vec<(CpuId, CpuShare)>,
-    /// What was sent to CPUs beyond the eight that are counted separately.
+    /// What was sent to CPUs beyond the eight with separate counts.
     pub other_cpus: CpuShare,
     /// How often the flow moved to another CPU.
     pub moves: u32,
@@ -98,7 +98,7 @@ impl LiveFlow {
         self.share_on(slot.cpu).add(slot.packets, slot.bytes);
         self.moves = self.moves.saturating_add(slot.moves);
         self.tcp_flags |= slot.tcp_flags;
-        // A flow can be counted in several lines: it arrived on several RX queues.
+        // A flow that arrived on several RX queues is counted in several lines.
         if idle_s < self.idle_s {
             self.idle_s = idle_s;
             self.last_cpu = CpuId::new(slot.cpu).unwrap_or(CpuId::MAX);
@@ -115,13 +115,13 @@ impl LiveFlow {
     }
 }
 
-/// The flows at one moment, and the packets that no flow counts any more. Once traffic has stopped, `packets` +
+/// The flows at one moment, and the packets that no longer belong to a flow. Once traffic has stopped, `packets` +
 /// `cleared` + the counters of packets ended, cleared and refused is the number of packets that were ever counted.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStatistics {
     /// How many flows have counts since the last clear.
     pub count: u64,
-    /// Those with the most packets, as many as were asked for, in no order.
+    /// Those with the most packets, as many as were requested, in no particular order.
     pub flows: Vec<LiveFlow>,
     /// The packets of all flows.
     pub packets: u64,
@@ -272,8 +272,8 @@ impl Lines {
         statistics
     }
 
-    /// The `most` flows with the most packets, and sums over all flows, in the lines of these tables. Only what is
-    /// returned is put together: of each other line it takes the number of packets.
+    /// The `most` flows with the most packets, and sums over all flows, in the lines of these tables. Only the returned
+    /// flows are read in full; for other lines this keeps only the number of packets.
     pub(crate) fn largest(
         &self,
         tables: impl Iterator<Item = Range<u32>>,
@@ -307,14 +307,14 @@ impl Lines {
 /// What one line counts.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// The hash of the flow's key, by a secret: the same for the lines of a flow, and for no others of a table.
+    /// The hash of the flow's key, with a secret: the same for all lines of a flow, and for no other line of a table.
     flow: u64,
     packets: u64,
     line: u32,
 }
 
-/// How many flows there are, and the lines of the `most` largest. `may_share`: a flow that arrives on several queues has
-/// a line in the table of each.
+/// How many flows there are, and the lines of the `most` largest. `may_share`: a flow that arrives on several queues has a
+/// line in each queue's table.
 fn largest_of(mut counted: Vec<Counted>, may_share: bool, most: usize) -> (u64, Vec<u32>) {
     if may_share {
         counted.sort_unstable_by_key(|line| line.flow);
@@ -331,8 +331,8 @@ fn largest_of(mut counted: Vec<Counted>, may_share: bool, most: usize) -> (u64, 
     (count, flows.iter().flat_map(|(_, lines)| lines.iter().map(|line| line.line)).collect())
 }
 
-/// Flows that ended: for the status the latest, at most [`MAX_ENDED`] and none for longer than [`ENDED_KEPT`], however often they are
-/// read; and all of them for the recorder, if there is one.
+/// Flows that ended. The status gets the latest, at most [`MAX_ENDED`], each for [`ENDED_KEPT`], however often it reads
+/// them. The recorder, if there is one, gets all of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndedFlows {
     queues: Arc<Mutex<Ended>>,
@@ -367,7 +367,7 @@ impl Ended {
     }
 }
 
-/// Counts of what did not become a record.
+/// Counts of flows that did not become a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unrecorded {
     /// Records.
@@ -388,8 +388,7 @@ impl EndedFlows {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on flows are kept for a recorder, too. `lines` is the number of lines there are: all of them can end
-    /// at once.
+    /// From now on, keeps ended flows for a recorder, too. `lines` is the number of all lines: all can end at once.
     pub(crate) fn begin_to_record(&self, lines: u32) {
         let most = (lines as usize).max(MIN_TO_RECORD);
         let none = ToRecord { lines: Vec::new(), most, lost: Unrecorded::default() };
@@ -420,7 +419,7 @@ impl EndedFlows {
         queues.to_record.as_mut().map(|queue| std::mem::take(&mut queue.lines)).unwrap_or_default()
     }
 
-    /// What ended while too many flows waited for the recorder.
+    /// The flows that ended while too many waited for the recorder.
     pub(crate) fn unrecorded(&self) -> Unrecorded {
         self.queues().to_record.as_ref().map(|queue| queue.lost).unwrap_or_default()
     }

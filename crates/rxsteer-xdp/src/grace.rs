@@ -1,12 +1,12 @@
-//! Waiting for a grace period: until every program and every poll that is under way has ended, on all CPUs, together
-//! with the frames that GRO held in it.
+//! Waits for a grace period: until every program and every poll that is under way has ended, on all CPUs, including the
+//! frames that GRO holds until its poll ends.
 //!
-//! Polls and BPF programs run with bottom halves off, which is an RCU read-side critical section. The kernel guarantees
-//! user space an RCU grace period in one place: an update of a map in a map returns when no program can use the former
-//! one any more (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c, since Linux 4.19: `synchronize_rcu`). The update
-//! needs no capability where the update of any map needs none, and the guarantee also holds with `nohz_full`.
-//! (`membarrier(MEMBARRIER_CMD_GLOBAL)` happens to call the same function, guarantees less, and is refused with
-//! `nohz_full`.)
+//! Polls and BPF programs run with bottom halves disabled, which is an RCU read-side critical section. The kernel
+//! guarantees user space an RCU grace period in one place: an update of a map in a map returns when no program can use the
+//! former inner map any more (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c, since Linux 4.19: `synchronize_rcu`). On
+//! kernels where updates of maps require no capability, this one requires none either. The guarantee also holds with
+//! `nohz_full`. (`membarrier(MEMBARRIER_CMD_GLOBAL)` happens to call the same function, but guarantees less, and the
+//! kernel refuses it with `nohz_full`.)
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
@@ -23,7 +23,7 @@ pub(crate) struct Grace {
 }
 
 impl Grace {
-    /// Creates the maps, which needs CAP_BPF.
+    /// Creates the maps, which requires CAP_BPF.
     pub(crate) fn new() -> Result<Grace, libbpf_rs::Error> {
         let options = bpf_map_create_opts {
             sz: size_of::<bpf_map_create_opts>() as libbpf_rs::libbpf_sys::size_t,
@@ -42,7 +42,7 @@ impl Grace {
         Ok(Grace { outer: outer?, inner: inner? })
     }
 
-    /// Waits for a grace period: some ticks of the timer. Works without capabilities.
+    /// Waits for a grace period: several ticks of the timer. Works without capabilities.
     ///
     /// # Errors
     /// When the kernel refuses the update. No grace period has passed then.
@@ -57,8 +57,8 @@ impl Grace {
     }
 }
 
-/// Grace periods, waited for in a thread of their own, so that the thread that asks for one does other work meanwhile.
-/// The thread ends when this is dropped.
+/// A thread that waits for grace periods, so that the threads that request them can do other work meanwhile. The thread
+/// ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Graces {
     grace: Grace,
@@ -75,16 +75,16 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Waits are numbered from 1 on, and one thread makes them one after the other.
+/// Waits are numbered from 1; one thread does them one after the other.
 #[derive(Debug, Default)]
 struct State {
-    /// The last wait that was asked for, that began, and that succeeded.
+    /// The last wait that was requested, that began, and that succeeded.
     wanted: u64,
     begun: u64,
     over: u64,
     /// The last wait that failed, and why.
     failed: Option<(u64, String)>,
-    /// No more are asked for.
+    /// No more will be requested.
     ends: bool,
 }
 
@@ -146,7 +146,7 @@ impl Graces {
         let shared = Arc::<Shared>::default();
         let (its, its_grace) = (shared.clone(), grace.another().map_err(io::Error::other)?);
         let work = move || {
-            // The wait takes no capability, and a thread inherits them.
+            // The wait requires no capability, and a thread inherits those of its creator.
             let none = CapabilitySet::empty();
             let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
             let dropped = set_capabilities(None, sets);
@@ -161,12 +161,12 @@ impl Graces {
         self.grace.another()
     }
 
-    /// Asks for a grace period, without waiting for it.
+    /// Requests a grace period, without waiting for it.
     pub(crate) fn begin(&self) -> Ticket {
         Ticket(self.shared.ask())
     }
 
-    /// Whether the grace period is over. If the wait for it failed, another one is asked for.
+    /// Whether the grace period is over. If the wait for it failed, this requests another one.
     ///
     /// # Errors
     /// As [`Graces::is_over`].
@@ -185,12 +185,12 @@ impl Graces {
 
 #[cfg(test)]
 impl Graces {
-    /// How many grace periods were asked for.
+    /// How many grace periods were requested.
     pub(crate) fn asked(&self) -> u64 {
         self.shared.lock().wanted
     }
 
-    /// Returns when no grace period is under way that was asked for.
+    /// Returns when all requested grace periods are over.
     pub(crate) fn until_all_are_over(&self) {
         let state = || {
             let state = self.shared.lock();

@@ -1,17 +1,17 @@
 //! How long the GRO of an interface may hold frames that pass.
 //!
-//! By default GRO hands on all its packets when a poll ends. If `gro_flush_timeout` is set, GRO keeps packets that are
-//! younger than a jiffy for the next poll, which a timer starts at the latest. Before later frames of the same flows
-//! take another path, one has to wait that long.
+//! By default GRO passes on all its packets when a poll ends. If `gro_flush_timeout` is set, GRO keeps packets that are
+//! younger than a jiffy until the next poll, which a timer starts at the latest. Later frames of the same flows must not
+//! take another path before that time is over.
 //!
-//! The file reads the setting of the interface as a whole. Settings of single queues, made over netlink (Linux 6.13),
-//! are not read.
+//! This file reads the setting of the whole interface. It ignores settings of single queues, made over netlink (Linux
+//! 6.13).
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The longest wait, whatever is set for the interface.
+/// The longest wait, even if the interface has a longer timeout.
 pub(crate) const MOST: Duration = Duration::from_secs(1);
 
 /// The longest time that the GRO of these interfaces (by index) may hold a frame, if a second has `hz` jiffies. It is

@@ -1,5 +1,5 @@
-//! A value that one thread replaces and other threads read. Neither side waits for the other longer than it takes to
-//! copy a pointer.
+//! A value that one thread replaces and other threads read. Neither side waits longer for the other than copying a pointer
+//! takes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,16 +1,19 @@
-//! The in-kernel receive path: XDP and CPUMAP programs that steer the frames of live interfaces, loaded,
-//! changed and watched from user space.
+//! The in-kernel receive path: XDP and CPUMAP programs that steer the frames of live interfaces. User space loads,
+//! reconfigures and observes them.
 //!
 //! ```text
 //!   NIC ─► XDP program: which CPU? ─► CPUMAP ring ─► that CPU's kernel thread ─► stack, sockets, routing
 //! ```
 //!
-//! The programs are in `src/bpf`; `steer.bpf.c` is the place to start. In this folder: `Path` is the handle of the
-//! owner. `setup.rs` defines its configuration, `check.rs` checks it, and `compile.rs` compiles it for the programs. `rings.rs` manages the
-//! CPUMAP entries, and `threads.rs` their kernel threads; `waits.rs` finds why a ring lost frames. `grace.rs` waits
-//! until programs have ended; `gro.rs` finds how long GRO may hold frames. `live.rs` has the counters, and `flows.rs`
-//! the counts of each flow; `recorder.rs` makes records of them. `view.rs` answers the queries of other
-//! threads while the owner continues. `libbpf_log.rs` has the kernel's answer about programs that it refuses. `abi.rs` is the boundary between the languages.
+//! The programs are in `src/bpf`; start with `steer.bpf.c`. In this folder, `path.rs` defines `Path`, the handle of the
+//! thread that owns the path. The other files:
+//! - `setup.rs` defines the configuration, `check.rs` checks it, and `compile.rs` compiles it for the programs.
+//! - `rings.rs` manages the CPUMAP entries, and `threads.rs` their kernel threads. `waits.rs` finds why a ring lost frames.
+//! - `grace.rs` waits until running programs have ended. `gro.rs` finds how long GRO may hold frames.
+//! - `live.rs` reads the counters, and `flows.rs` the counts of each flow. `recorder.rs` makes flow records of these.
+//! - `view.rs` answers the queries of other threads while the owner continues.
+//! - `libbpf_log.rs` finds the kernel's message when it refuses a program.
+//! - `abi.rs` is the boundary between Rust and C.
 //!
 //! Everything here needs the feature `bpf` (clang to build, libelf and zlib to link).
 

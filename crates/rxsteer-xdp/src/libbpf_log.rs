@@ -1,11 +1,11 @@
-//! Captures the messages of libbpf during a call, and finds the kernel's answer in them.
+//! Captures the messages of libbpf during a call, and finds the kernel's message in them.
 
 use libbpf_rs::{PrintLevel, set_print};
 use std::sync::{Mutex, PoisonError};
 
 /// libbpf has a single callback for all threads, so only one thread at a time uses it.
 static TURN: Mutex<()> = Mutex::new(());
-/// The captured lines; the callback has no state of its own.
+/// The captured lines. They are global since the callback has no state.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn note(_: PrintLevel, text: String) {
@@ -26,7 +26,7 @@ pub(crate) fn during<T>(level: PrintLevel, action: impl FnOnce() -> T) -> (T, Ve
 pub struct Refusal {
     /// Its name in `src/bpf`.
     pub program: String,
-    /// The verifier's last message: the reason, and the instruction at which it stopped, if it names one.
+    /// The verifier's last message: the reason, and the instruction at which the verifier stopped, if it names one.
     pub answer: String,
     /// All messages of libbpf and the kernel.
     pub log: String,

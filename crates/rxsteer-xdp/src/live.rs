@@ -135,9 +135,9 @@ impl CpuCounts {
         self.class
     }
 
-    /// How many sampled frames (one of 256) had each delay, from their arrival in the program at the interface to
-    /// their arrival in the program in the ring's thread. Buckets are by nanoseconds, four for each power of two, as
-    /// in `bpf/steer_delay.h`; the last one also has all longer delays.
+    /// How many sampled frames (one of 256) had each delay, measured from the program at the interface to the program in
+    /// the ring's thread. There are four buckets for each power of two of nanoseconds, as in `bpf/steer_delay.h`; the last
+    /// one also has all longer delays.
     #[must_use]
     pub fn delays(&self) -> &[u64] {
         &self.delays.0

@@ -1,5 +1,5 @@
-//! Loading the programs: sets the sizes, and loads everything that a later change may need. Nothing is attached to an
-//! interface yet.
+//! Loads the programs: sets the sizes of the maps, and loads everything that a later change may need. This file attaches
+//! nothing to an interface.
 
 use crate::abi::{
     self, Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, MAX_BUCKETS, MAX_CPUS, Mode,
@@ -46,7 +46,7 @@ pub enum LoadError {
         "the kernel refused the BPF program {0}; 'rxsteer check --kernel-log' shows its whole answer"
     )]
     Program(Refusal),
-    /// A process without capabilities cannot change the maps, and a running instance is such a process.
+    /// A process without capabilities cannot change the maps. A running instance has dropped its capabilities.
     #[error(
         "a running instance has no capabilities, and this kernel does not let such a process change its own BPF \
          maps ({0}). Use Linux 5.19 or newer, or set kernel.unprivileged_bpf_disabled to 0"
@@ -76,7 +76,7 @@ pub(crate) struct Loaded {
     pub(crate) skel: SteerSkel<'static>,
     pub(crate) rings: SharedRings,
     pub(crate) lines: Lines,
-    /// Indexed by configuration (of those that can be active) and flow table.
+    /// Indexed by configuration (only those that can be active) and flow table.
     pub(crate) rows: Array<steer_row>,
     pub(crate) counts: Array<steer_counters>,
     pub(crate) buckets: Array<steer_bucket>,
@@ -156,7 +156,7 @@ pub(crate) fn open(
     hash: &SymmetricHash,
     has: impl Fn(&str) -> bool,
 ) -> Result<OpenSteerSkel<'static>, LoadError> {
-    // The object is leaked, since it lives as long as the process, and there is one.
+    // The object is leaked: there is one, and it lives as long as the process.
     let storage = Box::leak(Box::new(MaybeUninit::uninit()));
     let mut open = SteerSkelBuilder::default().open(storage)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
@@ -227,7 +227,7 @@ pub fn memory_of(setup: &Setup) -> Result<u64, LoadError> {
     let mut open = open(setup, &Sizes::of(setup)?, &hash, |_| true)?;
     let maps = open.open_object_mut().maps_mut();
     let of_map = |map: OpenMapMut<'_>| {
-        // For a hash table, the kernel stores each element with its key and some words of its own.
+        // A hash table's element also holds its key and some words of the kernel.
         let of_element = match map.map_type() {
             MapType::Hash | MapType::LpmTrie => u64::from(map.key_size() + map.value_size() + 64),
             // The entries of a ring buffer are bytes.
@@ -247,7 +247,7 @@ pub(crate) fn load(setup: &Setup) -> Result<Loaded, LoadError> {
 }
 
 /// Loads the programs as [`Path::load`](crate::Path::load) does, tries the operations of a running instance, and
-/// unloads everything. Nothing is attached.
+/// unloads everything. It attaches nothing.
 ///
 /// # Errors
 /// [`LoadError`].
@@ -273,8 +273,8 @@ fn go_on_without_capabilities(loaded: &Loaded, cpu: CpuId) -> Result<(), LoadErr
     tried.map_err(LoadError::NeedsCapabilities)
 }
 
-/// Reports which tracepoints this kernel has, by its type information. If that cannot be read, every tracepoint counts
-/// as present, and loading reports the failure.
+/// Reports which tracepoints this kernel has, according to its type information (BTF). If BTF cannot be read, every
+/// tracepoint counts as present, and loading reports the failure.
 pub(crate) fn tracepoints() -> impl Fn(&str) -> bool {
     let btf = Btf::from_vmlinux();
     move |name| {
@@ -291,7 +291,7 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
     let open = open(setup, &sizes, &hash, &has)?;
     let (result, log) = libbpf_log::during(PrintLevel::Warn, || open.load());
     let mut skel = result.map_err(|error| match Refusal::of(&log) {
-        // A process that may not load any program gets no log.
+        // The kernel gives no log to a process that may not load any program.
         Some(refusal) if error.kind() != ErrorKind::PermissionDenied || refusal.has_log() => {
             LoadError::Program(refusal)
         }
@@ -342,10 +342,10 @@ pub(crate) fn load_on(setup: &Setup, has: impl Fn(&str) -> bool) -> Result<Loade
 pub(crate) const SOCKET_TRACEPOINTS: [&str; 3] =
     ["sock_recv_length", "sock_send_length", "inet_sock_set_state"];
 
-/// Room for the final counts of some 4000 flows, which are read ten times a second.
+/// Room for the final counts of some 4000 flows. The reader empties the ring buffer ten times a second.
 const ENDED_BYTES: u32 = 1 << 20;
 
-/// The size of the ring buffer with the final counts of flows. Where records are made of them, none should be lost.
+/// The size of the ring buffer with the final counts of flows. It is larger with flow records, where none should be lost.
 fn ended_bytes(setup: &Setup) -> u32 {
     match (setup.flow_stats, setup.flow_records) {
         (false, _) => 4096,
@@ -354,14 +354,14 @@ fn ended_bytes(setup: &Setup) -> u32 {
     }
 }
 
-/// After this idle time a flow's line may be given to another flow. If no line is free, one second is enough.
+/// After this idle time, another flow may take a flow's line. If no line is free, one second is enough.
 const FLOW_IDLE_AFTER_S: u32 = 60;
 
 fn map_id(map: &MapMut<'_>) -> Result<u32, LoadError> {
     Ok(libbpf_rs::MapInfo::new(map.as_fd())?.info.id)
 }
 
-/// How often both clocks are read, and how long each measurement takes, to find the number of jiffies a second.
+/// How many measurements are made to find the number of jiffies a second, and how long each takes.
 const MEASUREMENTS: usize = 5;
 const MEASURED_FOR: Duration = Duration::from_millis(80);
 
@@ -385,9 +385,9 @@ fn measure(skel: &SteerSkel<'_>) -> Result<[(u64, u64); MEASUREMENTS], LoadError
     Ok(measured)
 }
 
-/// Jiffies a second, from measurements of which single ones may be wrong: a virtual machine that was stopped catches up
-/// on its jiffies later, so one measurement has too few, and the next too many. The result is the median, rounded to a
-/// value that kernels are usually built with if it is near one.
+/// Jiffies a second. Single measurements may be wrong: a virtual machine that was stopped catches up on its jiffies later,
+/// so one measurement has too few, and the next too many. The result is the median. If it is near a usual value of
+/// CONFIG_HZ, it is rounded to that value.
 fn ticks_a_second(mut measured: [(u64, u64); MEASUREMENTS]) -> u32 {
     const USUAL: [u32; 4] = [100, 250, 300, 1000];
     let rate = |(jiffies, ns): (u64, u64)| jiffies as f64 * 1e9 / ns as f64;
@@ -395,7 +395,7 @@ fn ticks_a_second(mut measured: [(u64, u64); MEASUREMENTS]) -> u32 {
     let median = rate(measured[MEASUREMENTS / 2]);
     let away = |hz: u32| (f64::from(hz) - median).abs() / f64::from(hz);
     let nearest = USUAL.into_iter().min_by(|one, other| away(*one).total_cmp(&away(*other)));
-    // One jiffy more or less is an eighth of the jiffies of a slow timer in this time.
+    // At 100 jiffies a second, one jiffy more or less is an eighth of the jiffies in a measurement.
     match nearest.filter(|hz| away(*hz) < 0.15) {
         Some(hz) => hz,
         None => (median.round() as u32).max(1),

@@ -1,7 +1,7 @@
 //! The in-kernel path, as its owner uses it: load, attach, change, read, drain, detach.
 //!
-//! A change is made in steps, so that it reorders no flow. A comment at each step says what the step prevents; the
-//! order guard in `bpf/steer_policy.h` does the rest.
+//! A change of settings takes several steps, so that it reorders no flow. A comment at each step names what the step
+//! prevents; the order guard in `bpf/steer_policy.h` does the rest.
 
 mod attach;
 mod balance;
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 /// Whether a change is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The settings are active, and nothing is left of the former ones.
+    /// The settings are active, and no frame or ring of the former ones remains.
     Done,
     /// The settings are active, and rings of the former ones still drain.
     Draining,
@@ -38,7 +38,7 @@ pub enum Progress {
     Waiting,
 }
 
-/// What the ticks look for in rings; each search takes some ticks.
+/// The searches of the ticks for drained rings; each search takes several ticks.
 #[derive(Debug, Default)]
 struct Looks {
     /// Rings at rest.
@@ -48,7 +48,7 @@ struct Looks {
     /// Retired rings, to mark them delivered, and those that were marked, to delete them.
     retired: Look,
     marked: Look,
-    /// Rings that flows which wait to move may leave.
+    /// Rings that waiting flows can leave.
     deferring: Look,
     /// All rings, when nothing may be under way.
     all: Look,
@@ -64,11 +64,11 @@ pub struct Path {
     /// Indexed by flow table: whether it is in use.
     tables: Vec<bool>,
     settings: Settings,
-    /// Settings that were requested; the change to them has not begun.
+    /// Requested settings; the change to them has not begun.
     requested: Option<Settings>,
     /// The change under way.
     change: Option<change::Change>,
-    /// The class of the rings' threads before that request; the class itself changes at once.
+    /// The scheduling class of the rings' threads before that request. The class itself changes at once.
     threads_before: ThreadClass,
     is_draining: bool,
     /// Whether frames are guarded.
@@ -77,7 +77,7 @@ pub struct Path {
     passes_frames: bool,
     /// Whether the active configuration is the intermediate one that lets all frames pass.
     lets_pass: bool,
-    /// Whether all frames of all interfaces go through the ring of the receiving CPU.
+    /// Whether all frames of all interfaces go through the receiving CPU's ring.
     is_flushing: bool,
     pub(crate) graces: Graces,
     /// Until this is over, programs may still read the inactive configuration.
@@ -89,15 +89,15 @@ pub struct Path {
     _counting: [Link; 3],
     /// The program that sees a ring's thread go to sleep: needed where flows may move.
     switches: Option<Link>,
-    /// The programs that see what applications do, for rfs.
+    /// The programs that observe where applications receive, send and close, for rfs.
     desired_links: Option<[Link; 3]>,
-    /// Set when a flow limit is activated: a snapshot of the frames sent before, which may have carried no number.
+    /// Set when a flow limit is activated: a snapshot of the frames sent before, which may lack sequence numbers.
     before_limit: Option<Vec<Snapshot>>,
     looks: Looks,
     /// The number of deferred frames at the last tick, and the number of ticks since it last grew.
     deferred_before: u64,
     quiet_ticks: u32,
-    /// When the last tick was that counts in what takes a number of ticks.
+    /// The time of the last regular tick: see `REGULAR`.
     regular: Option<Instant>,
     /// Where buckets are, and what is counted to move them.
     buckets: Buckets,
@@ -117,10 +117,10 @@ impl std::fmt::Debug for Path {
 }
 
 impl Path {
-    /// Loads the programs and attaches the tracepoints that `settings` need, but no interface yet.
+    /// Loads the programs and attaches the tracepoints that `settings` need. It attaches no interface yet.
     ///
     /// # Errors
-    /// [`LoadError`]; then nothing has changed.
+    /// [`LoadError`]; nothing has changed in that case.
     ///
     /// # Panics
     /// When `settings` were not checked with [`Settings::check`].
@@ -179,17 +179,16 @@ impl Path {
         Ok(path)
     }
 
-    /// Changes to `settings`: at once where possible, otherwise in the following ticks. Flows move as their packets
-    /// allow; none is reordered.
+    /// Changes to `settings`: at once where possible, otherwise in the following ticks. A flow moves once its earlier
+    /// packets are delivered, so none is reordered.
     ///
     /// # Errors
     /// [`SettingsError`]; then nothing changes.
     pub fn apply(&mut self, settings: &Settings) -> Result<(), SettingsError> {
         let latest = self.latest();
         for cpu in self.possible.iter().filter(|cpu| latest.is_online(*cpu)) {
-            // The ring's thread now runs on another CPU, and stays there, so the CPU gets a new thread when it is back.
-            // It may be back before this change is made, or without the change: settings that leave no CPU online are
-            // refused.
+            // The ring's thread now runs on another CPU, and stays there. So the CPU needs a new thread when it is online
+            // again. That can happen before this change, or without it: settings that leave no CPU online are refused.
             if !settings.is_online(cpu) {
                 self.loaded.rings.lock().displace(cpu);
             }
@@ -214,7 +213,7 @@ impl Path {
         self.change.as_ref().and_then(change::Change::pending)
     }
 
-    /// The settings that hold once everything that was requested is done.
+    /// The settings that are active once all requests are completed.
     fn latest(&self) -> &Settings {
         self.requested.as_ref().or(self.pending()).unwrap_or(&self.settings)
     }
@@ -238,7 +237,7 @@ impl Path {
         }
         let is_displaced = self.loaded.rings.lock().find_displaced();
         if is_displaced && self.requested.is_none() && !self.is_draining {
-            // A CPU was offline and is already back. No change was requested, but the ring needs one.
+            // A CPU was offline and is online again. No change was requested, but only a change replaces the ring.
             self.requested = Some(self.latest().clone());
         }
         self.balance();
@@ -268,7 +267,7 @@ impl Path {
     pub fn begin_drain(&mut self) -> Result<(), LoadError> {
         self.requested = None;
         if let Some(change::Change::Begun(settings, passing)) = &mut self.change {
-            // All frames pass then, so none has to be waited for.
+            // All frames pass from then on, so the change need not wait for earlier ones.
             (*settings, *passing) = (settings.without_steering(), attach::Passing::Over);
         }
         self.is_draining = true;
@@ -278,8 +277,8 @@ impl Path {
         Ok(())
     }
 
-    /// Whether the owner should call [`Path::tick`] again within a few milliseconds, since frames go through other rings, or
-    /// memory is reserved, until a grace period is over.
+    /// Whether the owner should call [`Path::tick`] again within a few milliseconds. Until a grace period is over, frames
+    /// take a longer way through other rings, or memory stays reserved.
     #[must_use]
     pub fn goes_on_soon(&self) -> bool {
         let waits = self.change.is_some() || self.read_until.is_some();
@@ -312,7 +311,7 @@ impl Path {
         Ok(is_guarded && self.let_pass()? && self.are_drained()?)
     }
 
-    /// Whether nothing is under way in any ring. To know this takes some calls.
+    /// Whether nothing is under way in any ring. The answer takes several calls.
     fn are_drained(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
         let (look, all) = (&mut self.looks.all, rings.all());
@@ -324,8 +323,8 @@ impl Path {
         Ok(is_drained)
     }
 
-    /// Lets all frames pass: the frames of each flow pass once its earlier frames are delivered. Returns whether no program
-    /// decides otherwise any more.
+    /// Lets all frames pass: the frames of each flow pass once its earlier frames are delivered. Returns whether every
+    /// program does so by now.
     fn let_pass(&mut self) -> io::Result<bool> {
         if self.settings.shadow {
             // Frames already pass, and the slots name rings to which nothing was sent.
@@ -340,15 +339,15 @@ impl Path {
         self.are_readers_gone()
     }
 
-    /// The settings that are active while other settings were requested and are not active yet.
+    /// The active settings, while requested ones are not active yet; otherwise `None`.
     #[must_use]
     pub fn settings_in_force(&self) -> Option<Settings> {
         let in_force = Settings { threads: self.threads_before, ..self.settings.clone() };
         (self.pending().is_some() || self.requested.is_some()).then_some(in_force)
     }
 
-    /// Puts the threads of all rings into a scheduling class, at once: frames need not wait for this. Returns whether
-    /// they were in another class.
+    /// Sets the scheduling class of all rings' threads, at once: no frame has to wait for this. Returns whether the class
+    /// was another one.
     fn set_threads(&mut self, class: ThreadClass) -> Result<bool, SettingsError> {
         if class == self.settings.threads {
             return Ok(false);
@@ -377,7 +376,7 @@ impl Path {
         &self.settings
     }
 
-    /// Where the XDP program gets its frames.
+    /// Where the XDP program gets its frames from.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
@@ -395,7 +394,7 @@ impl Path {
         libbpf_rs::Program::id_from_fd(self.loaded.skel.progs.steer_entry.as_fd()).unwrap_or(0)
     }
 
-    /// The kernel's ids of the programs, with their names in `src/bpf`. The kernel reports their cost by these ids.
+    /// The programs' names in `src/bpf`, with their kernel ids. The kernel reports the cost of programs by these ids.
     #[must_use]
     pub fn programs(&self) -> Vec<(&'static str, u32)> {
         let progs = &self.loaded.skel.progs;
@@ -425,7 +424,7 @@ impl Path {
     }
 }
 
-/// The shortest time between two regular ticks. What counts ticks means these, also while ticks follow each other faster.
+/// The shortest time between two regular ticks. Code that counts ticks counts these, even while the owner ticks faster.
 const REGULAR: Duration = Duration::from_millis(90);
 
 /// The time between two ticks of [`Path::tick_until_done`].

@@ -6,10 +6,10 @@
 //!  the lines ───── idle, or long since the last record (a look each second) ┘
 //! ```
 //!
-//! The programs end a flow only when its line is needed. So the recorder also looks at all lines, and reports the
-//! counts of flows that are idle or long. Such a line continues; the recorder remembers what it reported of it
-//! ([`Part`]), and later reports only what was added. A flow in a line is identified by [`FlowId`]: a line gets another
-//! flow only after an idle second, so no two flows of a line begin in the same jiffy.
+//! The programs end a flow only when another flow needs its line. So the recorder also sweeps all lines, and reports the
+//! counts of flows that are idle or that last long. The programs continue to count in such a line. The recorder remembers
+//! what it has reported ([`Part`]), and later reports only the difference. [`FlowId`] identifies a flow in a line: a line
+//! gets another flow only after an idle second, so no two flows of a line begin in the same jiffy.
 
 use crate::abi::TAGGED;
 use crate::flows::{CpuShare, EndedLine, Line, LiveFlow, Unrecorded};
@@ -19,19 +19,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often all lines are looked at.
+/// How often the recorder sweeps all lines.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// After this many sweeps without a sign of it, a flow that was partly reported has ended and its last record was lost:
-/// a record is never this long on its way.
+/// If a partly reported flow has not been seen for this many sweeps, it has ended and its last record was lost: no record
+/// is under way this long.
 const FORGOTTEN_AFTER: u64 = 3;
 
-/// When records of flows are made that have not ended.
+/// When the recorder makes records of flows that have not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A record is made of a flow that had no packet for this long.
+    /// A flow gets a record after this long without a packet.
     pub idle: Duration,
-    /// A record is made of a flow that was counted for this long since it began or since its last record.
+    /// A flow that continues gets a record when this long has passed since it began or since its last record.
     pub active: Duration,
 }
 
@@ -48,7 +48,7 @@ pub enum RecordEnd {
     Finished,
 }
 
-/// What was counted of one direction of a flow since its last record.
+/// The counts of one direction of a flow since its last record.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecordedFlow {
@@ -56,22 +56,22 @@ pub struct RecordedFlow {
     pub key: FlowKey,
     /// The index of the interface that received it.
     pub ifindex: u32,
-    /// The name of the interface at that time; empty if the interface existed for a moment only.
+    /// The name of the interface at that time; empty if the interface existed only for a moment.
     pub interface: Arc<str>,
     /// The VLAN of its first packet.
     pub vlan: Option<u16>,
-    /// The CPUs that its packets were sent to, in the order in which it came to them.
+    /// The CPUs that its packets were sent to, in order of time.
     pub cpus: Vec<(CpuId, CpuShare)>,
-    /// What was sent to CPUs beyond those that are counted separately.
+    /// What was sent to CPUs beyond those with separate counts.
     pub other_cpus: CpuShare,
     /// How often it moved to another CPU.
     pub moves: u32,
-    /// The TCP flags seen, those of earlier records of the same flow included.
+    /// The TCP flags seen, including those of earlier records of the same flow.
     pub tcp_flags: u8,
-    /// Its first packet, in nanoseconds since 1970, exact to a jiffy. For a flow that continues after a record: the
-    /// time of the last look that found nothing new, at most a second before.
+    /// The time of its first packet, in nanoseconds since 1970, exact to a jiffy. For a flow that continues after a record:
+    /// the time of the last sweep that found nothing new, at most a second before.
     pub first_ns: u64,
-    /// Its last packet, in nanoseconds since 1970, exact to a jiffy.
+    /// The time of its last packet, in nanoseconds since 1970, exact to a jiffy.
     pub last_ns: u64,
     /// Why the record was made.
     pub end: RecordEnd,
@@ -91,11 +91,11 @@ impl FlowId {
     }
 }
 
-/// What was reported of a flow whose line continues.
+/// What was reported of a flow that continues in its line.
 #[derive(Debug)]
 struct Part {
     reported: Line,
-    /// The time, in jiffies, from which on later packets count: of the last look that found nothing new.
+    /// The start of the next record, in jiffies: the time of the last sweep that found nothing new.
     since: u32,
     /// The sweep that last saw the flow in its line.
     seen: u64,
@@ -129,14 +129,14 @@ pub struct FlowRecorder {
     view: View,
     timeouts: Timeouts,
     parts: HashMap<FlowId, Part>,
-    /// Flows that ended lately: before the present sweep, and before the last one. A line may show its flow for a
-    /// moment after the flow's last record was read.
+    /// Flows that ended recently: since the last sweep, and between the two sweeps before. A line may still show its flow
+    /// for a moment after the flow's last record was read.
     ended: [HashSet<FlowId>; 2],
-    /// The names of interfaces by index, and the sweep in which each was last there.
+    /// The names of interfaces by index, and the sweep that last saw each.
     names: HashMap<u32, (Arc<str>, u64)>,
     sweeps: u64,
     swept: Instant,
-    /// Packets of flows whose last record was lost, as far as they were reported before.
+    /// Packets that were reported of flows whose last record was lost later.
     reported_of_lost: u64,
 }
 
@@ -170,8 +170,8 @@ impl FlowRecorder {
         count
     }
 
-    /// What the recorder itself lost, since more flows ended at a time than it keeps; and the packets that the programs'
-    /// counters count as unrecorded although they are in earlier records of their flows.
+    /// What the recorder itself lost, because more flows ended at a time than it keeps. And the packets that the programs
+    /// count as unrecorded although they are in earlier records of their flows.
     #[must_use]
     pub fn lost(&self) -> (Unrecorded, u64) {
         (self.view.ended.unrecorded(), self.reported_of_lost)
@@ -312,7 +312,7 @@ impl FlowRecorder {
                 due.push((id, line, RecordEnd::Active));
             }
         }
-        // If the interface was detached meanwhile, some lines may have been another interface's; its flows have ended.
+        // If the interface was detached meanwhile, some lines may belong to another interface; its flows have ended.
         if !self.view.known.get().devices.contains(device) {
             return;
         }

@@ -1,11 +1,11 @@
 //! The CPUMAP entries: each CPU's ring and kernel thread, of one of two generations.
 //!
-//! An entry is never replaced or deleted before it has drained, since the kernel would run the new thread beside the
-//! old one. So a ring of another size, or for a CPU that came back (the scheduler moved its thread away, and leaves it
-//! there), is created as the CPU's other generation. Flows move to it one by one, as the order guard allows. When
-//! nothing is under way in the old ring, it is deleted.
+//! The owner never replaces or deletes an entry before it has drained, since the kernel would run the new thread beside
+//! the old one. A ring is replaced to change its size, or when its CPU was offline (the scheduler moved its thread to
+//! another CPU, and leaves it there). The new ring is the CPU's other generation. Flows move to it one by one, as the
+//! order guard allows. When nothing is under way in the old ring, the owner deletes it.
 //!
-//! `rings/drained.rs` finds that out, and `rings/lost.rs` finds frames that rings lost.
+//! `rings/drained.rs` finds which rings have drained, and `rings/lost.rs` finds frames that rings lost.
 
 mod drained;
 mod lost;
@@ -36,7 +36,7 @@ pub(crate) struct Rings {
     sizes: Box<[[u32; GENERATIONS as usize]]>,
     /// By CPU: the generation in use.
     generations: Box<[u8]>,
-    /// By CPU: its thread runs on another CPU, since this CPU was offline.
+    /// By CPU: whether its thread runs on another CPU, since this CPU was offline.
     displaced: Box<[bool]>,
     pub(crate) ring_states: Array<steer_ring>,
     pub(crate) pairs: Array<steer_pair>,
@@ -45,10 +45,10 @@ pub(crate) struct Rings {
     pub(crate) delays: Array<steer_delays>,
     /// By ring: the frames that had been sent to it when it was created.
     sent_when_made: Box<[u32]>,
-    /// By ring: the frames sent and seen when that was last noted, and how often in a row they were the same.
+    /// By ring: the frames sent and seen at the last tick, and for how many ticks these numbers have not changed.
     before: Box<[Noted]>,
     accounts: Box<[Cell<Account>]>,
-    /// When the rings were last looked at.
+    /// The time of the last search for lost frames.
     looked: Cell<Option<Instant>>,
     pub(crate) threads: Threads,
     /// By ring: what its thread did, and what the ring lost meanwhile.
@@ -57,8 +57,8 @@ pub(crate) struct Rings {
     begun: Instant,
 }
 
-/// The rings as two threads share them: the owner of the path, and a view. One account of lost frames serves both. A
-/// view holds the lock only to read, for some microseconds, so the owner waits no longer than that.
+/// The rings, shared by two threads: the owner of the path, and a view. Both use the same account of lost frames. A
+/// view holds the lock for some microseconds, so the owner never waits longer than that.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRings(Arc<Mutex<Rings>>);
 
@@ -202,9 +202,9 @@ impl Rings {
         Sent { ring, tails: (0..self.cpus()).map(|rx_cpu| self.tail(rx_cpu, ring)).collect() }
     }
 
-    /// Notes the CPUs whose ring thread was moved away; returns whether there are new ones. A CPU that was offline only
-    /// for a moment, between two reads of the online CPUs, is not reported. But the kernel then lets its thread run on
-    /// any CPU if the thread had work, and does not undo that.
+    /// Notes the CPUs whose ring thread was moved to another CPU; returns whether there are new ones. The list of online
+    /// CPUs does not show a CPU that was offline only between two reads of it. But if its thread had work, the kernel
+    /// allows the thread to run on any CPU, and does not undo that.
     pub(crate) fn find_displaced(&mut self) -> bool {
         let in_use = (0..).zip(self.generations.iter().zip(&self.sizes));
         let moved: Vec<usize> = in_use
@@ -221,8 +221,8 @@ impl Rings {
         !moved.is_empty()
     }
 
-    /// Notes what was sent and seen. The tick calls this: numbers that did not change since the last call show which
-    /// rings are at rest.
+    /// Notes the numbers of frames sent and seen. The tick calls this: a ring whose numbers have not changed since the last
+    /// call is at rest.
     pub(crate) fn note_sent(&mut self) {
         self.look();
         for ring in self.all() {
@@ -249,7 +249,7 @@ impl Rings {
         })
     }
 
-    /// The rings that no configuration sends to any more, if there are any.
+    /// The rings that no configuration sends to any more.
     pub(crate) fn retired(&self) -> Vec<u32> {
         self.existing()
             .filter(|ring| {
@@ -258,7 +258,7 @@ impl Rings {
             .collect()
     }
 
-    /// Deletes a ring that was marked delivered, and that was still drained a grace period later.
+    /// Deletes a ring that was marked delivered and was still drained a grace period later.
     pub(crate) fn delete(&mut self, ring: u32) -> io::Result<()> {
         let (cpu, generation) = (ring / GENERATIONS, (ring % GENERATIONS) as usize);
         remove_ring(&self.maps[generation], cpu)?;
@@ -286,8 +286,8 @@ pub(crate) fn try_ring(map: &MapHandle, cpu: CpuId, program: BorrowedFd<'_>) -> 
     remove_ring(map, u32::from(cpu.get()))
 }
 
-/// Whether `pid` is the ring thread of `cpu` and may run on another CPU. (A bound thread that has slept since its CPU
-/// went offline is unchanged: it may run nowhere for the time being.)
+/// Whether `pid` is the ring thread of `cpu` and may run on another CPU. (If the thread has slept since its CPU went
+/// offline, it is still bound to that CPU, and can run nowhere until the CPU is online again.)
 fn runs_elsewhere(pid: u32, cpu: usize) -> bool {
     let Some(thread) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     let Ok(may_run_on) = sched_getaffinity(Some(thread)) else { return false };

@@ -1,7 +1,7 @@
-//! Rules before the policy, in the maps of the programs: the counterpart of `bpf/steer_match.h`.
+//! Writes the rules before the policy to the maps of the programs: the counterpart of `bpf/steer_match.h`.
 //!
-//! The tables are the core's ([`Tables`]). Each of the two configurations has its own, so that those of the inactive one
-//! can be written.
+//! The tables are the core's ([`Tables`]). Each of the two configurations has its own tables, so that those of the inactive
+//! one can be written.
 
 use crate::abi::{
     Array, CONFIG_FLUSHING, RULE_COUNTERS, RULE_SETS, rule_fields as fields, steer_matcher,
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 const _: () = assert!(offset_of!(steer_matcher, interface).is_multiple_of(8), "see name_interface");
 
-/// Bits of a key of the trie in front of its address.
+/// The number of bits before the address in a key of the trie.
 const BITS_BEFORE_ADDRESS: u32 = 32;
 
 /// The compiled rules of `rules`; none without rules.
@@ -27,7 +27,7 @@ pub(crate) fn tables_of(rules: &[PacketRule]) -> Option<Tables> {
     (!rules.is_empty()).then(|| Matcher::new(rules, 0).tables())
 }
 
-/// Whether there is room for the tables of `rules`; otherwise the number of sets they need.
+/// Whether there is room for the tables of `rules`; if not, the number of sets that they need.
 pub(crate) fn fit(rules: &[PacketRule]) -> Result<(), usize> {
     let sets = tables_of(rules).map_or(0, |tables| tables.sets.len());
     if sets <= RULE_SETS { Ok(()) } else { Err(sets) }
@@ -79,12 +79,12 @@ impl RuleMaps {
         })
     }
 
-    /// Writes the rules of configuration `part`, which must be inactive. A rule that the other configuration has too keeps
-    /// its counter, and all others begin at 0. `names` has the name of each interface by its number, and an empty one for
+    /// Writes the rules of configuration `part`, which must be inactive. A rule that the other configuration also has keeps
+    /// its counter; all others begin at 0. `names` has the name of each interface by its number, and an empty one for
     /// a number without an interface.
     ///
     /// # Errors
-    /// When the kernel has no memory. The configuration must not be activated then.
+    /// When the kernel has no memory. The caller must not activate the configuration then.
     pub(crate) fn write(
         &mut self,
         part: u32,
@@ -126,7 +126,7 @@ impl RuleMaps {
         }
     }
 
-    /// Whether the rules of configuration `part` look at the numbers of tunnels.
+    /// Whether the rules of configuration `part` match tunnel numbers.
     pub(crate) fn read_tunnels(&self, part: u32) -> bool {
         !self.parts[part as usize].tunnels.is_empty()
     }
@@ -175,7 +175,7 @@ impl RuleMaps {
         }
         let ends = [fields::STEER_RULE_SRC_NET, fields::STEER_RULE_DST_NET];
         for (field, nets) in ends.into_iter().zip(tables.nets.iter().flat_map(|nets| &nets.of)) {
-            // No rule is about the addresses of an end without prefixes.
+            // Without prefixes on one side, no rule matches addresses of that side.
             if !nets.is_empty() {
                 has(field);
             }
@@ -250,7 +250,7 @@ pub(crate) fn hits_of(hits: &Array<steer_rule_hits>, counter: u16) -> u64 {
     (0..hits.len()).map(|rx_cpu| hits.get_word(rx_cpu, usize::from(counter))).sum()
 }
 
-/// A counter for each rule, beside those of the other configuration; `clear` sets a counter to 0.
+/// A counter for each rule, other than those that the other configuration uses; `clear` sets a counter to 0.
 fn counters(
     other: &[(PacketRule, u16)],
     rules: &[PacketRule],
@@ -293,7 +293,7 @@ fn net_key(part: u32, side: u8, prefix: &Prefix) -> steer_net_key {
     steer_net_key { bits, config: part as u8, end: side, version, reserved: 0, address }
 }
 
-/// A key that was never written counts as removed.
+/// Treats a key that was never written as removed.
 fn gone(removed: Result<(), libbpf_rs::Error>) -> io::Result<()> {
     match removed.map_err(io) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

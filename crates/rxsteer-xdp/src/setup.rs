@@ -20,9 +20,9 @@ pub const MAX_SLOTS: u64 = 1 << 22;
 /// What is fixed when the programs are loaded.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Where the program gets its frames, the same for all interfaces: a CPUMAP must not mix the modes.
+    /// Where the program gets its frames from. It is the same for all interfaces: a CPUMAP must not mix the modes.
     pub mode: Mode,
-    /// Every CPU that may receive or process: the possible CPUs of this machine.
+    /// Every CPU that may receive or process frames: the possible CPUs of this machine.
     pub possible: CpuSet,
     /// Slots of each RX queue's flow table, rounded up to a power of two, at least 4.
     pub flow_cnt: u32,
@@ -40,18 +40,18 @@ pub struct Setup {
     pub secret: [u8; 16],
     /// Whether the parser enters tunnels.
     pub inner: bool,
-    /// The tunnels that are steered by their number instead of their ports.
+    /// The tunnels whose packets are steered by tunnel number instead of ports.
     pub key_tunnels: TunnelKinds,
-    /// Whether packets and bytes are counted for each flow.
+    /// Whether the programs count packets and bytes for each flow.
     pub flow_stats: bool,
-    /// Whether records are made of all flows ([`Path::recorder`](crate::Path::recorder)): there is room for more flows
-    /// that end at once.
+    /// Whether a recorder makes records of all flows ([`Path::recorder`](crate::Path::recorder)). If so, there is room for
+    /// more flows that end at once.
     pub flow_records: bool,
-    /// Timer ticks a second (CONFIG_HZ), if they are known; otherwise they are measured.
+    /// Timer ticks a second (CONFIG_HZ), if known; otherwise they are measured.
     pub hz: Option<u32>,
-    /// Only for measurements: frames are dropped on arrival, before they cause further cost.
+    /// Only for measurements: drop frames on arrival in the ring's thread, before they cause further cost.
     pub drop_on_arrival: bool,
-    /// Only for tests: delivery is detected as on a kernel with 1000 ticks a second or more.
+    /// Only for tests: detect delivery as on a kernel with 1000 ticks a second or more.
     pub as_with_short_ticks: bool,
 }
 
@@ -60,15 +60,15 @@ pub struct Setup {
 pub struct Settings {
     /// The policy, which is the rule that picks the CPU.
     pub policy: Policy,
-    /// The general CPU map: the CPUs over which flows are spread, unless their RX queue has a map of its own.
+    /// The general CPU map: the CPUs over which flows are spread, unless their RX queue has its own map.
     pub cpus: CpuSet,
     /// The rules before the policy, in order.
     pub packet_rules: Vec<PacketRule>,
     /// CPU maps of single interfaces and RX queues. If several match a queue, the most specific applies.
     pub rps_maps: Vec<(QueueName, CpuSet)>,
-    /// For policies that remember flows: how a flow is placed that no other rule places.
+    /// For policies that remember flows: how to place a flow that no other rule places.
     pub fallback: Fallback,
-    /// The CPUs to which `rfs` sends a flow if its application runs there; `None`: every online CPU.
+    /// The CPUs to which `rfs` sends a flow whose application runs there; `None`: every online CPU.
     pub rfs_cpus: Option<CpuSet>,
     /// The CPUs that cannot be used now.
     pub offline: Option<CpuSet>,
@@ -91,7 +91,7 @@ pub enum SettingsError {
     /// A CPU that this machine does not have.
     #[error("there is no CPU {0} on this machine; it has {1}")]
     NoSuchCpu(CpuId, CpuSet),
-    /// A CPU whose id is above what the tables have room for.
+    /// A CPU whose id is too high for the tables.
     #[error("CPU {0} can't be steered to: the in-kernel path has room for CPUs 0 to {most}", most = MAX_CPUS - 1)]
     CpuTooHigh(CpuId),
     /// The same RX queue has two CPU maps.
@@ -192,7 +192,7 @@ impl Settings {
     pub(crate) fn has_passed_flows(&self) -> bool {
         let stays = matches!(self.policy, Policy::None | Policy::Bound(_));
         let passes = |rule: &PacketRule| rule.action == Action::Pass;
-        // With rules, a frame that stays goes through the ring of its CPU.
+        // With rules, a frame that stays on its CPU goes through that CPU's ring.
         (stays && self.packet_rules.is_empty())
             || self.packet_rules.iter().any(passes)
             || self.shadow
@@ -203,8 +203,8 @@ impl Settings {
         Mechanisms::of(&self.policy, &self.packet_rules)
     }
 
-    /// Whether the CPU of a flow may change although the settings stay: by the policy, because a bucket moves, or since
-    /// packets of a flow match different rules.
+    /// Whether the CPU of a flow may change although the settings stay the same: the policy moves flows, a bucket moves, or
+    /// packets of the flow match different rules.
     pub(crate) fn remember_flows(&self) -> bool {
         self.policy.moves_flows() || !self.packet_rules.is_empty()
     }

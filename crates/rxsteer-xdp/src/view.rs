@@ -1,8 +1,8 @@
-//! Queries of another thread while the owner of the path continues: counters and flows. `explain.rs` answers where a
+//! Queries of other threads while the owner of the path continues: counters and flows. `explain.rs` finds where a
 //! flow is, and why.
 //!
 //! A [`View`] reads the maps through its own mappings, and has the state that the owner published last ([`Known`]).
-//! Both threads change only the account of lost frames (`SharedRings`).
+//! The only data that both threads change is the account of lost frames (`SharedRings`).
 
 use crate::abi::{
     self, Array, Shared, Variable, steer_candidates, steer_counters, steer_ended,
@@ -29,7 +29,7 @@ use std::sync::PoisonError;
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) settings: Settings,
-    /// Whether frames go unguarded.
+    /// Whether frames are unguarded.
     pub(crate) is_unguarded: bool,
     /// The attached interfaces.
     pub(crate) devices: Vec<KnownDevice>,
@@ -129,8 +129,8 @@ impl View {
         })
     }
 
-    /// All present counts. Finding lost frames takes a grace period, some milliseconds. If frames are under way, it
-    /// takes a second one to find whether the last frames were lost.
+    /// All present counts. This waits for a grace period (some milliseconds) to find lost frames. If frames are under way,
+    /// it waits for a second one, to find whether the last frames were lost.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.rings.lock().look();
@@ -149,13 +149,13 @@ impl View {
         Counters::of(&self.counts, &self.rings.lock(), self.sizes)
     }
 
-    /// Where buckets are, and what moved by load, under policies with `balance`.
+    /// Where buckets are, and which moved by load, under policies with `balance`.
     #[must_use]
     pub fn buckets(&self) -> Buckets {
         self.known.get().buckets.clone()
     }
 
-    /// The rules before the policy, and how many packets each matched since it was set.
+    /// The rules before the policy, and how many packets each has matched since it was set.
     #[must_use]
     pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
         let of =
@@ -163,8 +163,8 @@ impl View {
         self.known.get().rules.iter().map(of).collect()
     }
 
-    /// For each CPU that frames would have been sent to in shadow mode, how many of them, since the path was loaded. Frames
-    /// without a flow are not counted.
+    /// How many frames would have been sent to each CPU in shadow mode, since the path was loaded. Frames without a flow
+    /// are not counted.
     #[must_use]
     pub fn shadow(&self) -> Vec<(CpuId, u64)> {
         let cpus = self.sizes.cpus;
@@ -174,7 +174,7 @@ impl View {
         all.filter(|(_, frames)| *frames != 0).collect()
     }
 
-    /// The `most` flows with the most packets of those that are counted, and sums over all of them.
+    /// The `most` counted flows with the most packets, and sums over all counted flows.
     #[must_use]
     pub fn flows(&self, most: usize) -> FlowStatistics {
         let known = self.known.get();
@@ -196,16 +196,17 @@ impl View {
         self.grace.wait()
     }
 
-    /// Takes the programs' records of flows that ended. The caller has to do this some ten times a second: there is
-    /// room for some 4000 records in between (eight times as many with `Setup::flow_records`). Several threads may do it.
+    /// Takes the programs' records of flows that ended out of the ring buffer. The caller must do this about ten times a
+    /// second: the buffer has room for some 4000 records (eight times as many with `Setup::flow_records`). Several threads
+    /// may do it.
     pub fn take_records(&self) {
         let _reading = self.ended.reading.lock().unwrap_or_else(PoisonError::into_inner);
         // The callback never fails.
         let _ = self.records.consume();
     }
 
-    /// The `most` flows that ended last, oldest first, with their numbers, which count from 1 since the path was loaded. Flows are kept for
-    /// 5 minutes after their end, at most 1000 of them, so that all who ask get the same.
+    /// The `most` flows that ended last, oldest first, with their numbers, which count from 1 since the path was loaded.
+    /// Reading removes no flow: at most 1000 are kept, for 5 minutes after their end.
     #[must_use]
     pub fn ended(&self, most: usize) -> Vec<(u64, LiveFlow)> {
         self.take_records();

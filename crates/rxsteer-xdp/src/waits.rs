@@ -1,11 +1,11 @@
-//! Why a ring lost frames: what its thread did at that time.
+//! Finds why a ring lost frames, from what its thread did at that time.
 //!
-//! A ring is full when its thread does not take frames out fast enough. There are three causes: the thread was ready to
-//! run and waited for its CPU; it ran, and the CPU is too slow for the frames sent to it; or neither, and more frames
-//! arrived at once than the ring holds. The scheduler counts the first two (`/proc/PID/schedstat`), so two readings are
-//! enough, and no work is done per packet. Readings are made with the ticks, some 100 ms apart. A loss shows late, at
-//! the first frame after a gap, and the scheduler counts a wait when it is over. So the cause of a loss is judged by
-//! three spans between readings: the one in which the loss showed, the one before, and the one after.
+//! A ring fills up when its thread does not take frames out fast enough. There are three causes: the thread was ready to
+//! run but waited for its CPU; it ran, and the CPU is too slow for the frames sent to it; or neither, and more frames
+//! arrived at once than the ring holds. The scheduler counts run and wait times (`/proc/PID/schedstat`), so two readings
+//! are enough, and there is no work per packet. The ticks make the readings, some 100 ms apart. A loss shows late, at
+//! the first frame after a gap, and the scheduler counts a wait when it is over. So three spans between readings determine
+//! the cause of a loss: the one in which the loss showed, the one before, and the one after.
 
 use crate::threads::Scheduled;
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub(crate) struct Waits {
     spans: [Span; 3],
     /// The present wait, which the scheduler counts only when it is over.
     pending_ns: u64,
-    /// The ring's losses at the last reading, and those at the reading before, which are judged.
+    /// The ring's losses at the last reading, and at the reading before; the cause of the latter is determined.
     noticed: u64,
     judged: u64,
-    /// The start of the present count of frames for the rate, and the frames that had arrived by then.
+    /// When the present measurement of the rate began, and how many frames had arrived by then.
     rate_since: Option<(Duration, u64)>,
 }
 
@@ -86,16 +86,16 @@ impl Waits {
         self.note_rate(&now);
     }
 
-    /// The same with all `lost` frames judged; the last ones by what is known so far.
+    /// The same, with a cause for all `lost` frames; for the last ones it is based on what is known so far.
     pub(crate) fn by_now(mut self, lost: u64) -> Waits {
         self.judge(lost);
         self
     }
 
-    /// Judges the `lost` frames that were not judged before by what the ring's thread did then.
+    /// Determines the cause of those of the `lost` frames that have none yet, from what the ring's thread did then.
     fn judge(&mut self, lost: u64) {
         let more = lost.saturating_sub(self.judged);
-        // Without the scheduler's counts nothing is known.
+        // Without the scheduler's counts the cause is unknown.
         if more == 0 || self.before.is_none() {
             return;
         }

@@ -56,7 +56,7 @@ impl Made {
         self.frame[self.field..][..2].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// The sum of the pseudo-header and everything behind the IP header, with 0 in the checksum field.
+    /// The sum of the pseudo-header and everything after the IP header, with 0 in the checksum field.
     fn whole(&mut self) -> u16 {
         self.set(0);
         sum(&[&self.pseudo.to_be_bytes(), &self.frame[self.transport..]].concat())

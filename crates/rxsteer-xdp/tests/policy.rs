@@ -112,7 +112,7 @@ impl Subject for InKernel {
             rows: &rows[..tables],
             cpu: &rules.cpu,
         });
-        // The entries of a rule come behind the general map, so none begins at 0.
+        // The entries of a rule follow the general map, so none begins at 0.
         let actions = rules.actions.iter().take_while(|act| act.first != 0);
         let action = |act: &Act| TestAction { first: act.first, len: act.len, policy: act.policy };
         let actions: Vec<TestAction> = actions.map(action).collect();

@@ -118,7 +118,7 @@ fn policies_that_remember_nothing_leave_slots_alone() {
     let mut cpu = [STEER_CPU_LINGER as u8; STEER_MAX_CPUS as usize];
     // The second ring of CPU 2 is in use.
     cpu[2] |= STEER_CPU_GENERATION as u8;
-    // RX queue 1 is bound, and may have its own map behind the general one.
+    // RX queue 1 is bound, and may have its own map after the general one.
     let bound = |map_len, [first, len]: [u16; 2]| {
         [[0, map_len, 0, NO_CPU], [first, len, u16::from(first != 0), 2]]
     };

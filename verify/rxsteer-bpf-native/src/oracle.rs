@@ -26,7 +26,7 @@ impl Oracle {
         self.hash.words()
     }
 
-    /// Asserts that `packet` is the right result for `frame`; with `numbers`, the number of its tunnel was asked for.
+    /// Asserts that `packet` is the right result for `frame`; with `numbers`, the number of its tunnel was requested.
     ///
     /// # Panics
     ///
@@ -50,7 +50,7 @@ impl Oracle {
         Oracle::check_facts(frame, options, packet, numbers);
     }
 
-    /// Asserts that `packet` has what rules before the policy look at.
+    /// Asserts that `packet` has the fields that rules before the policy match.
     fn check_facts(frame: &[u8], options: DissectOptions, packet: &Packet, numbers: bool) {
         let Some(right) = facts(LinkType::Ethernet, frame, options, numbers) else { return };
         let context = || format!("{options:?} {numbers} {packet:?} {right:?} {frame:02x?}");

@@ -1,4 +1,4 @@
-//! Delays of sampled frames (`steer_delay.h`): which frames are sampled, and that each delay is that of its frame.
+//! Delays of sampled frames (`steer_delay.h`): which frames are sampled, and that each delay belongs to its frame.
 
 use std::collections::VecDeque;
 
@@ -102,7 +102,7 @@ fn each_delay_is_that_of_its_frame() {
             let room = [64, 500, (STEER_SENT_WORDS * BLOCK) as usize][(seed % 3) as usize];
             let mut model = Model::new(seed, room, first);
             for _ in 0..400 {
-                // The thread gets on for a while, and stalls for a while.
+                // The thread runs for a while, and stalls for a while.
                 let (sends, arrives) =
                     (model.rng.random_range(0..800), model.rng.random_range(0..900));
                 (0..sends).for_each(|_| model.send());

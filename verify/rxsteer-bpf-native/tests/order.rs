@@ -1,7 +1,7 @@
 //! Frames that count as delivered (`steer_order.h`) are delivered, in a model of the kernel's thread and of GRO.
 //!
 //! The model follows `cpu_map_kthread_run` of Linux 6.15 and later. The thread takes up to 8 frames, runs the program
-//! on each, ends the iteration, hands the frames to GRO, and flushes GRO when 64 frames have passed or the ring is
+//! on each, ends the iteration, passes the frames to GRO, and flushes GRO when 64 frames have passed or the ring is
 //! empty. If a tick is 1 ms or shorter and the ring is not empty, the flush takes only packets that GRO did not get in
 //! this tick. Between any two steps the clock may advance, and any CPU may send.
 

@@ -1,4 +1,4 @@
-//! The C parser reads in every frame what `rxsteer-packet` reads.
+//! The C parser reads the same from every frame as `rxsteer-packet`.
 
 use proptest::prelude::*;
 use rxsteer_bpf_native::check::packets;

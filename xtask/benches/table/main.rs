@@ -1,8 +1,8 @@
 //! The table of ratios: `cargo xtask bench` builds and runs it.
 //!
-//! The cases are beside the crates that they measure, in `benches/kernels.rs`, where criterion runs the same cases.
-//! Here the cases of all crates run in one process. Without `--bench`, as in `cargo test --benches`, each case runs
-//! once, and nothing is measured.
+//! The cases are in the crates that they measure, in `benches/kernels.rs`, where criterion runs the same cases. Here
+//! the cases of all crates run in one process. Without `--bench`, as in `cargo test --benches`, each case runs once,
+//! and nothing is measured.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "prints the table")]
 
 #[path = "../../src/bench_options.rs"]

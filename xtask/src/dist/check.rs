@@ -1,5 +1,5 @@
-//! Whether what `cargo xtask dist` made works where nothing else of this machine is: live tests run with the program of
-//! each package, in a root of its own.
+//! Checks that the products of `cargo xtask dist` work where nothing else of this machine exists: runs live tests with
+//! the program of each package, in a separate root.
 
 use super::{contents, service, text};
 use crate::{Outcome, shell};
@@ -10,16 +10,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The live tests that each program has to pass: it loads, attaches, steers in order, answers, and leaves nothing.
+/// The live tests that each program must pass: it loads, attaches, steers in order, answers, and leaves nothing.
 const LIVE: [&str; 2] = ["order::small_rings_keep_order", "machine::rps"];
-/// The same in a container, where the process that the tests start is podman, and they can't look into it.
+/// The same in a container: there, the tests start podman, and cannot look into the container.
 const LIVE_IN_CONTAINER: [&str; 2] = ["order::small_rings_keep_order", "containers::"];
 /// Capabilities of `rxsteer run` in a container; the same as in the units and in the DaemonSet.
 const CAPABILITIES: [&str; 4] = ["BPF", "NET_ADMIN", "PERFMON", "SYS_NICE"];
 /// The schema checker, from PyPI; it contains the schemas.
 const KUBERNETES_VALIDATE: &str = "kubernetes-validate==1.37.0";
 
-/// A check; the inner error is why it can't be done here.
+/// A check; the inner error is the reason why it cannot be done here.
 type Check = fn() -> Result<Result<(), String>>;
 
 const CHECKS: [(&str, Check); 7] = [
@@ -32,7 +32,7 @@ const CHECKS: [(&str, Check); 7] = [
     ("service", service::check),
 ];
 
-/// Runs these checks; all without names.
+/// Runs these checks; all of them if there are no names.
 pub(super) fn run(names: &[String]) -> Result<Outcome> {
     let unknown = names.iter().find(|name| !CHECKS.iter().any(|(known, _)| known == name));
     if let Some(unknown) = unknown {
@@ -87,13 +87,13 @@ pub(super) fn new_folder(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Why nothing can be checked here, if so: live tests take root.
+/// Why nothing can be checked here, if so: live tests require root.
 pub(super) fn lacking(programs: &[(&str, &str)]) -> Result<Option<String>> {
     let root = (!shell::is_root()?).then(|| "it requires root".to_owned());
     Ok(shell::lacking(programs).or(root))
 }
 
-/// Gives up a check with the reason, as `?` does for errors.
+/// Ends a check with the reason, as `?` does for errors.
 macro_rules! or_skip {
     ($result:expr) => {
         match $result {
@@ -104,7 +104,7 @@ macro_rules! or_skip {
 }
 pub(super) use or_skip;
 
-/// Runs live tests with a program that is started by `script`.
+/// Runs live tests with a program that `script` starts.
 fn steers(name: &str, script: &str, live: &[&str]) -> Result<()> {
     let wrapper = shell::target_dir("dist-check").join(format!("{name}.sh"));
     fs::write(&wrapper, format!("#!/bin/bash\n{script}\n"))?;
@@ -119,7 +119,7 @@ fn steers(name: &str, script: &str, live: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Starts `program` below `root`, which has no more of this machine than what the kernel shows, and the folders in which
+/// Starts `program` below `root`, which has only the kernel's file systems of this machine, and the folders in which
 /// tests look for sockets. The process stays the same, so that signals reach it.
 fn below(root: &Path, program: &str) -> Result<String> {
     for folder in ["proc", "sys", "run", "tmp"] {
@@ -143,7 +143,7 @@ fn fixed() -> Result<Result<(), String>> {
     steers("static", &below(&root, "/rxsteer")?, &LIVE).map(Ok)
 }
 
-/// A fresh root of this distribution's release: what a package may rely on. It is made once, and copied.
+/// A fresh root of this distribution's release, with what a package may rely on. It is created once, and copied.
 pub(super) fn fresh_root() -> Result<Result<PathBuf, String>> {
     if let Some(why) = lacking(&[("debootstrap", "debootstrap")])? {
         return Ok(Err(why));
@@ -190,8 +190,8 @@ fn copied(name: &str) -> Result<Result<PathBuf, String>> {
     Ok(Ok(root))
 }
 
-/// All paths below a root that `find` selects by `which`, but those in which a package manager keeps its books, and those of
-/// the kernel.
+/// All paths below a root that `find` selects by `which`, except those of the kernel and those in which a package
+/// manager keeps its records.
 fn paths(root: &Path, which: &[&str]) -> Result<BTreeSet<String>> {
     let mut find = Command::new("find");
     find.current_dir(root).args([".", "-xdev"]).args(which);
@@ -201,7 +201,7 @@ fn paths(root: &Path, which: &[&str]) -> Result<BTreeSet<String>> {
     Ok(kept.map(str::to_owned).collect())
 }
 
-/// What an installed package has to have.
+/// The paths that an installed package must have.
 const INSTALLED: [&str; 7] = [
     "usr/bin/rxsteer",
     "etc/rxsteer/rxsteer.toml",
@@ -212,7 +212,7 @@ const INSTALLED: [&str; 7] = [
     "usr/share/doc/rxsteer/README.md",
 ];
 
-/// Installs a package in a root of its own, runs what it brought, removes it, and compares the root with before.
+/// Installs a package in a separate root, runs its program, removes it, and compares the root with its former state.
 fn in_a_root(
     name: &str,
     which: &[&str],
@@ -263,7 +263,8 @@ fn deb() -> Result<Result<(), String>> {
     )
 }
 
-/// The RPM package: installed by rpm into the same root. The root's libraries are not rpm's, so dependencies are not checked.
+/// The RPM package: installed by rpm into the same root. The root's libraries are not rpm's, so this does not check
+/// dependencies.
 fn rpm() -> Result<Result<(), String>> {
     if let Some(why) = lacking(&[("rpm", "rpm")])? {
         return Ok(Err(why));
@@ -295,7 +296,7 @@ fn container() -> Result<Result<(), String>> {
     let mut build = shell::command("podman");
     build.args(["build", "--quiet", "--tag", tag, "--file", "packaging/container/Containerfile"]);
     text(build.arg(shell::target_dir("dist")))?;
-    // Limits as they are: raising them takes CAP_SYS_RESOURCE, which a sandbox may lack.
+    // Limits stay as they are: raising them requires CAP_SYS_RESOURCE, which a sandbox may lack.
     let options = format!(
         "run --rm --interactive --ulimit nofile=1024:1024 --ulimit nproc=1000:1000 --pid host --read-only \
          --security-opt seccomp=unconfined --cap-drop ALL {} --volume /run/rxsteer:/run/rxsteer --volume /tmp:/tmp",
@@ -312,7 +313,8 @@ fn container() -> Result<Result<(), String>> {
             "podman can't start a container here, neither by its runtime nor by runc".to_owned()
         ));
     };
-    // Tests start it below `ip netns exec`, whose /sys has no control groups; podman runs outside, and enters by name.
+    // Tests start it below `ip netns exec`, whose /sys has no control groups. Podman runs outside, and enters the
+    // namespace by name.
     let host = format!("/proc/{}/ns", std::process::id());
     let script = format!(
         "name=$(ip netns identify $$) network=host\n[[ -z $name ]] || network=ns:/run/netns/$name\n\
@@ -326,7 +328,7 @@ fn container() -> Result<Result<(), String>> {
     steered.map(Ok)
 }
 
-/// The DaemonSet, by the schemas of Kubernetes, and as the units have it.
+/// Checks the DaemonSet against the schemas of Kubernetes, and against the units.
 fn kubernetes() -> Result<Result<(), String>> {
     let file = shell::root().join("packaging/kubernetes/daemonset.yaml");
     let venv = shell::target_dir("dist-check").join("venv");
@@ -356,7 +358,7 @@ mod tests {
         assert!(file.contains("COPY rxsteer-*-static /rxsteer"), "{file}");
     }
 
-    /// One decision about privileges: units, image and DaemonSet have the same capabilities.
+    /// Privileges are decided once: units, image and DaemonSet have the same capabilities.
     #[test]
     fn capabilities_are_the_same_everywhere() {
         let read =

@@ -1,5 +1,5 @@
-//! Whether the folder `target/dist` is whole: checksums, what each package holds, its version, both licences, and no name
-//! of this machine in a program.
+//! Checks that the folder `target/dist` is complete: checksums, the contents of each package, its version, both
+//! licences, and that no program contains names of this machine.
 
 use super::check::{made, or_skip};
 use super::{name, std_sources, text};
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What an archive or a package has: where it is installed below the folder for programs (`usr`), or somewhere else.
+/// The contents of an archive or a package: paths below the folder for programs (`usr`), or others.
 const FILES: [&str; 7] = [
     "bin/rxsteer",
     "share/man/man1/rxsteer.1",
@@ -21,12 +21,12 @@ const FILES: [&str; 7] = [
     "share/doc/rxsteer/LICENSE-MIT",
     "share/doc/rxsteer/LICENSE-APACHE",
 ];
-/// What packages have and the archive has elsewhere.
+/// Contents of packages that the archive has at another path.
 const IN_PACKAGES: [&str; 1] = ["etc/rxsteer/rxsteer.toml"];
-/// Where units are, by distribution.
+/// The folders of units, by distribution.
 const UNITS: [&str; 2] = ["lib/systemd/system", "usr/lib/systemd/system"];
 
-/// Looks at all of `target/dist`.
+/// Checks all of `target/dist`.
 pub(super) fn check() -> Result<Result<(), String>> {
     let sums = or_skip!(made("SHA256SUMS"));
     let dist = sums.parent().context("it is in a folder")?;
@@ -36,7 +36,7 @@ pub(super) fn check() -> Result<Result<(), String>> {
     looked_at(dist, &[root, sysroot, format!("{home}/.cargo")]).map(Ok)
 }
 
-/// Fails if a file of `dist` is not what it should be; `foreign` are names that no program may have.
+/// Fails if a file of `dist` is not as it should be; `foreign` are names that no program may contain.
 fn looked_at(dist: &Path, foreign: &[String]) -> Result<()> {
     let names = checksums(dist)?;
     for file in names {
@@ -71,8 +71,8 @@ fn unpack(path: &Path, folder: &Path) -> Result<Command> {
         Some("rpm") => {
             version(Command::new("rpm").args(["-qp", "--qf", "%{VERSION}"]).arg(path))?;
             let mut rpm = Command::new("bash");
-            // rpm2cpio fails at its end where the header does not have the size of the archive, which cargo-generate-rpm
-            // does not write. cpio fails where the archive has no end.
+            // rpm2cpio fails at its end if the header lacks the size of the archive, which cargo-generate-rpm does not
+            // write. cpio fails if the archive has no end.
             let script = "rpm2cpio \"$1\" | cpio -idm --quiet -D \"$2\"";
             rpm.args(["-c", script, "bash"]).arg(path).arg(folder);
             Ok(rpm)
@@ -85,7 +85,7 @@ fn tempdir(name: &str) -> Result<PathBuf> {
     super::check::new_folder(&format!("contents-{name}"))
 }
 
-/// Compares the files with SHA256SUMS, which names each of them. Returns their names.
+/// Compares the files with SHA256SUMS, which must name each of them. Returns their names.
 fn checksums(dist: &Path) -> Result<BTreeSet<String>> {
     let mut check = Command::new("sha256sum");
     text(check.current_dir(dist).args(["--check", "--strict", "--quiet", "SHA256SUMS"]))?;
@@ -102,7 +102,7 @@ fn checksums(dist: &Path) -> Result<BTreeSet<String>> {
     Ok(named)
 }
 
-/// Fails if a package's version, which `command` prints, is not this one. Packagers append a number of their own.
+/// Fails if a package's version, which `command` prints, differs from this one. Packagers append their own number.
 fn version(command: &mut Command) -> Result<()> {
     let (found, own) = (text(command)?, env!("CARGO_PKG_VERSION"));
     let rest = found.trim().strip_prefix(own);
@@ -111,10 +111,10 @@ fn version(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Looks at an unpacked archive or package.
+/// Checks an unpacked archive or package.
 fn whole(folder: &Path, is_archive: bool, foreign: &[String]) -> Result<()> {
     let base = if is_archive { folder.join(name()) } else { folder.join("usr") };
-    // Packagers compress what the distribution's rules say.
+    // Packagers compress what the distribution's rules require.
     let has =
         |path: &Path| path.is_file() || Path::new(&format!("{}.gz", path.display())).is_file();
     for file in FILES {
@@ -141,8 +141,8 @@ fn whole(folder: &Path, is_archive: bool, foreign: &[String]) -> Result<()> {
     program(&base.join("bin/rxsteer"), foreign)
 }
 
-/// Runs a program for its version, and looks for names of this machine in it: with them, another machine would make
-/// other bytes.
+/// Runs a program to print its version, and searches it for names of this machine: with such names, another machine
+/// would produce different bytes.
 fn program(path: &Path, foreign: &[String]) -> Result<()> {
     let said = text(Command::new(path).arg("--version"))?;
     let expected = format!("rxsteer {}", env!("CARGO_PKG_VERSION"));
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A folder as dist makes it, with an archive whose program prints a version and has `text`.
+    /// A folder as dist creates it, with an archive whose program prints a version and contains `text`.
     fn made(at: &str, without: &str, text_in_program: &str) -> PathBuf {
         let folder = super::super::check::new_folder(at).unwrap();
         let (files, dist) = (folder.join("files"), folder.join("dist"));

@@ -1,8 +1,9 @@
-//! `cargo xtask dist`: what users install: a Debian package, an RPM package, an archive, a static program, and their
-//! checksums.
+//! `cargo xtask dist` makes what users install: a Debian package, an RPM package, an archive, a static program, and
+//! their checksums.
 //!
-//! `mod.rs` makes them, `musl.rs` builds the static program. With --check `check.rs` installs, runs and removes each in a
-//! fresh root, and `service.rs` does so below systemd in a virtual machine; `contents.rs` looks at what is in each.
+//! `mod.rs` makes them, and `musl.rs` builds the static program. With --check, `check.rs` installs, runs and removes
+//! each of them in a fresh root, `service.rs` does the same below systemd in a virtual machine, and `contents.rs`
+//! checks the contents of each.
 
 mod check;
 mod contents;
@@ -57,7 +58,7 @@ fn make(options: &Options) -> Result<Outcome> {
         fs::create_dir_all(folder)?;
     }
     let time = text(shell::command("git").args(["log", "-1", "--format=%ct"]))?;
-    // Paths of this machine would be in the panic messages, and differ from machine to machine.
+    // Otherwise the panic messages would contain paths of this machine, which differ from machine to machine.
     let home = std::env::var("CARGO_HOME")
         .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
     let maps = [
@@ -110,8 +111,8 @@ fn make(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Where the component rust-src is installed, the standard library's sources have a name below this user's home. Without
-/// it they have this one.
+/// If the component rust-src is installed, the standard library's sources have a path below this user's home. Without
+/// it they have the path that this returns.
 fn std_sources() -> Result<String> {
     let sysroot = text(Command::new("rustc").args(["--print", "sysroot"]))?;
     let version = text(Command::new("rustc").arg("-vV"))?;
@@ -120,7 +121,7 @@ fn std_sources() -> Result<String> {
     Ok(format!("{}/lib/rustlib/src/rust=/rustc/{commit}", sysroot.trim()))
 }
 
-/// How names of files begin that are for this kind of machine.
+/// The prefix of files for this kind of machine.
 fn name() -> String {
     format!("rxsteer-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH)
 }
@@ -129,7 +130,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map(drop).with_context(|| format!("can't copy {}", from.display()))
 }
 
-/// Runs a packager; where it is not installed, the reason is said and the rest goes on.
+/// Runs a packager. If it is not installed, prints the reason and continues.
 fn packed(command: &mut Command, time: &str) -> Result<()> {
     let name = command.get_args().next().unwrap_or_default().to_string_lossy().into_owned();
     let known = shell::output(shell::cargo().args([name.as_str(), "--version"]))?;
@@ -142,7 +143,7 @@ fn packed(command: &mut Command, time: &str) -> Result<()> {
     text(command.env("SOURCE_DATE_EPOCH", time)).map(|_| ())
 }
 
-/// One archive of everything, for systems with other packages; unpacked below `/usr/local` it is installed.
+/// One archive with everything, for systems with other packages. Unpacking it below `/usr/local` installs it.
 fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> {
     let name = name();
     let folder = files.join(&name);
@@ -175,8 +176,8 @@ fn archive(program: &Path, files: &Path, dist: &Path, time: &str) -> Result<()> 
     text(&mut tar).map(|_| ())
 }
 
-/// Copies what goes into the RPM. cargo-generate-rpm gives each file its own time, or that of the commit if it is older:
-/// copies are newer than the commit, while files of a clone or a build may be older than it.
+/// Copies the files for the RPM. cargo-generate-rpm gives each file its own time, or that of the commit if the file is
+/// newer. Files of a clone or a build may be older than the commit, but copies never are.
 fn stage(program: &Path, folder: &Path) -> Result<()> {
     let root = shell::root();
     fs::create_dir_all(folder)?;
@@ -197,7 +198,7 @@ fn stage(program: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a command prints; that it fails is an error with what it complained of.
+/// The output of a command. If the command fails, the error contains its messages.
 fn text(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     shell::output(command)?.map_err(|why| anyhow::anyhow!("{name} failed: {why}"))

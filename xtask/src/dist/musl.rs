@@ -1,5 +1,5 @@
 //! The program without shared libraries: built for musl, with libbpf, libelf and zlib compiled from the sources in
-//! libbpf-sys. It runs where nothing else is: in an empty container, on a distribution with an old C library.
+//! libbpf-sys. It runs where nothing else exists: in an empty container, or on a distribution with an old C library.
 
 use super::text;
 use crate::{Outcome, shell};
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The programs that it takes, and their Debian packages. elfutils is built by autotools.
+/// The programs that the build needs, and their Debian packages. elfutils is built by autotools.
 const PROGRAMS: [(&str, &str); 9] = [
     ("musl-gcc", "musl-tools"),
     ("autoreconf", "autoconf"),
@@ -22,7 +22,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("pkg-config", "pkg-config"),
 ];
 
-/// Folders of the kernel's headers, which musl has none of, and where distributions keep them.
+/// Folders of the kernel's headers, which musl lacks, and where distributions keep them.
 fn kernel_headers() -> [(&'static str, [String; 2]); 3] {
     let here = |name: &str| {
         let machine = std::env::consts::ARCH;
@@ -36,8 +36,8 @@ fn target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
-/// Builds it by `cargo`, a `cargo build` of the program with the flags of a release; returns where it is. The inner error
-/// is why it can't be built here.
+/// Builds it with `cargo`, a `cargo build` of the program with the flags of a release; returns its path. The inner
+/// error is the reason why it cannot be built here.
 pub(super) fn build(
     mut cargo: Command,
     build: &Path,
@@ -52,7 +52,7 @@ pub(super) fn build(
     }
     let include = headers()?;
     let site = shell::root().join("packaging/static/config.site");
-    // cc takes these for C that is compiled for the target, not for build scripts.
+    // cc uses these for C code that is compiled for the target, not for build scripts.
     let variable = |name: &str| format!("{name}_{}", target.replace('-', "_"));
     let maps = maps.iter().map(|map| format!("-ffile-prefix-map={map}"));
     let mut flags = vec!["-idirafter".to_owned(), include.display().to_string()];
@@ -66,13 +66,13 @@ pub(super) fn build(
     }
 }
 
-/// Where it is, if it was built.
+/// Its path, if it was built.
 pub(super) fn built(build: &Path) -> Result<PathBuf, String> {
     let program = build.join(target()).join("release/rxsteer");
     if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) }
 }
 
-/// Makes sure that rustc has the target's standard library.
+/// Ensures that rustc has the target's standard library.
 fn have(target: &str) -> Result<Result<(), String>> {
     let mut folder = shell::command("rustc");
     let folder = text(folder.args(["--print", "target-libdir", "--target", target]))?;

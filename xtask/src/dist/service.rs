@@ -1,5 +1,5 @@
-//! Whether the units work below a real systemd with a real udev: a virtual machine boots a fresh root, installs the Debian
-//! package, and starts, reloads, stops and removes it (`xtask/vm/service.sh`).
+//! Checks that the units work below a real systemd with a real udev: a virtual machine boots a fresh root, installs the
+//! Debian package, and starts, reloads, stops and removes it (`xtask/vm/service.sh`).
 
 use super::check::{fresh_root, made, or_skip};
 use crate::{shell, vm};
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-/// The machine of xtask/vm/vm.toml: the distribution's own kernel.
+/// A machine of xtask/vm/vm.toml with the distribution's own kernel.
 const MACHINE: &str = "6.1-veth-2";
 /// It takes two to four minutes.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -27,7 +27,7 @@ pub(super) fn check() -> Result<Result<(), String>> {
     let script = fs::read(vm::script("service.sh")).context("no service.sh")?;
     let files = vec![("package.deb", fs::read(&package)?), ("service.sh", script)];
     let (left, ended) = or_skip!(vm::boot_root(MACHINE, &root, files, LIMIT)?);
-    // What happened is worth reading: it has the files that were generated there.
+    // The report is useful: it contains the files that were generated in the machine.
     let report = shell::target_dir("dist-check").join("service.txt");
     fs::write(&report, format!("Linux {}\n{}\n{}", left.kernel, left.out, left.err))?;
     println!("        Linux {}; what happened is in {}", left.kernel, report.display());
@@ -38,7 +38,7 @@ pub(super) fn check() -> Result<Result<(), String>> {
     }
 }
 
-/// Has the root start the script when it is booted.
+/// Makes the root start the script when it is booted.
 fn prepare(root: &Path) -> Result<()> {
     ensure!(root.join("lib/systemd/systemd").exists(), "there is no systemd in {}", root.display());
     let units = root.join("etc/systemd/system");
@@ -48,6 +48,6 @@ fn prepare(root: &Path) -> Result<()> {
     let link = wanted.join("dist-check.service");
     let _ = fs::remove_file(&link);
     symlink("../dist-check.service", &link)?;
-    // A root that was never booted would ask for a name of the machine.
+    // A root that was never booted would ask for a host name.
     fs::write(root.join("etc/hostname"), "dist-check\n").map_err(Into::into)
 }

@@ -27,19 +27,19 @@ pub(crate) struct Tests {
     pub(crate) threads: Threads,
 }
 
-/// What a guest is booted with.
+/// How to boot a guest.
 pub(crate) struct Boot<'a> {
     /// The folder of the kernel.
     pub(crate) kernel: &'a Path,
     pub(crate) initramfs: &'a Path,
-    /// The folder that it has as its root, below an overlay.
+    /// The folder that becomes its root, below an overlay.
     pub(crate) root: &'a Path,
     /// Files of the shared folder, by name.
     pub(crate) files: Vec<(&'static str, Vec<u8>)>,
     pub(crate) threads: Threads,
-    /// It writes a sign of life, and is ended without one.
+    /// Whether it reports that it is alive; if so, it is ended when the reports stop.
     pub(crate) reports: bool,
-    /// It is ended after this time.
+    /// The time after which it is ended.
     pub(crate) limit: Duration,
 }
 
@@ -230,8 +230,8 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The command line of QEMU. QEMU ends with this process, however that ends. Its NICs are joined in a network namespace
-/// of its own, which is removed with it.
+/// The command line of QEMU. QEMU ends with this process, however that ends. Its NICs are joined in a separate network
+/// namespace, which is removed with it.
 fn command(machine: &Machine, with: &Boot<'_>, shared: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]);

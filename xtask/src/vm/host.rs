@@ -70,8 +70,8 @@ pub(crate) fn kernel(name: &str, kernel: &Kernel) -> Result<Result<PathBuf, Stri
     }))
 }
 
-/// The initramfs of a kernel, which becomes `command` (of busybox; the root is at `/new`). It is made each time, which is
-/// fast, so that it always matches the scripts.
+/// The initramfs of a kernel, whose init becomes `command` (of busybox; the root is at `/new`). It is created each
+/// time, which is fast, so that it always matches the scripts.
 pub(crate) fn initramfs(name: &str, kernel: &Path, command: &str) -> Result<PathBuf> {
     let all = shell::target_dir("vm/initramfs");
     fs::create_dir_all(&all).with_context(|| format!("cannot make {}", all.display()))?;
@@ -139,7 +139,7 @@ fn listed(stderr: &str, parts: &[String]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The day, by the clock of the host, and the commit that is tested.
+/// The day, according to the host's clock, and the tested commit.
 pub(crate) fn day() -> String {
     let said = |command: &mut Command| shell::output(command).ok().and_then(Result::ok);
     let day = said(shell::command("date").args(["-u", "+%F"]));

@@ -138,7 +138,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
                 show(machine, &results, &mut counts, options.json);
                 all.push(json!({ "machine": machine, "results": results.as_ref().ok(), "skipped": results.as_ref().err() }));
             }
-            // After each machine, so that a run that is ended leaves what it measured.
+            // Written after each machine, so that a run that is ended leaves its measurements.
             write(&matrix, options)?;
         }
     }
@@ -155,10 +155,10 @@ pub(crate) fn run(options: &Options) -> Result<Outcome> {
     Ok(if failed == 0 { Outcome::Passed } else { Outcome::Failed })
 }
 
-/// Writes the table, if one is asked for.
+/// Writes the table, if requested.
 fn write(matrix: &Matrix, options: &Options) -> Result<()> {
     let Some(path) = &options.results else { return Ok(()) };
-    // A file that is not there has no sections to keep.
+    // If the file does not exist, there are no sections to keep.
     let before = std::fs::read_to_string(path).unwrap_or_default();
     std::fs::write(path, table::make(matrix, &kept, &before))
         .with_context(|| format!("cannot write {}", path.display()))
@@ -215,7 +215,7 @@ fn one(
             results.tests.extend(left.tests(&tests.names, &ended));
             break;
         }
-        // The machine died before it could say why these failed.
+        // The machine died before it could report why these failed.
         let finished: Vec<_> =
             left.finished().into_iter().filter(|test| !test.is_unexplained()).collect();
         tests.names.retain(|name| !finished.iter().any(|test| test.name == *name));
@@ -234,7 +234,7 @@ fn one(
         eprintln!("{}: {why}; booted again for {} tests", machine.name, tests.names.len());
     }
     results.seconds = started.elapsed().as_secs();
-    // A machine that is not in the matrix says nothing about the rows of the matrix.
+    // The results of a machine that is not in the matrix do not apply to the rows of the matrix.
     let is_of_the_matrix = matrix.machines.iter().any(|row| row.name == machine.name);
     if is_of_the_matrix && !options.quick {
         let all = kept(&machine.name).filter(|_| !options.tests.is_empty()).map(|mut before| {
@@ -246,8 +246,9 @@ fn one(
     Ok(Ok(results))
 }
 
-/// Boots a machine of the matrix with another root, of which systemd is started, and with these files in its shared folder;
-/// returns what it left there, and how it ended. The inner error is why it can't be booted here.
+/// Boots a machine of the matrix with another root, whose systemd is started, and with these files in its shared
+/// folder. Returns the files that it left there, and how it ended. The inner error is the reason why it cannot be
+/// booted here.
 pub(crate) fn boot_root(
     name: &str,
     root: &Path,

@@ -57,7 +57,7 @@ pub(crate) struct Measured {
     pub(crate) unaccounted: Option<i64>,
     /// Whether frames arrived before rxsteer was attached, while it was attached, and afterwards.
     pub(crate) attached_under_traffic: Option<bool>,
-    /// Whether a killed instance left nothing behind.
+    /// Whether a killed instance left nothing.
     pub(crate) clean_after_kill: Option<bool>,
     /// Bytes that a TCP stream transferred with rxsteer, before it was attached, and after it was detached.
     pub(crate) tcp_bytes: Option<u64>,

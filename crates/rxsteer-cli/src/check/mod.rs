@@ -1,6 +1,6 @@
 //! `rxsteer check`: what this host and its interfaces can do for the in-kernel path.
 //!
-//! Looking and judging is `rxsteer-host`'s, trying is `trial`'s; here it is put together and shown.
+//! `rxsteer-host` collects and judges facts, `trial` tries operations; this module combines and prints the results.
 
 pub(crate) mod args;
 pub(crate) mod show;
@@ -19,18 +19,18 @@ use rxsteer_status::client;
 use rxsteer_user::printable;
 use std::time::Duration;
 
-/// What was looked at, and what follows from it.
+/// The examined facts, and the findings.
 pub(crate) struct Checked {
     /// The host's name.
     pub(crate) name: String,
     pub(crate) host: Host,
     pub(crate) host_findings: Vec<Finding>,
     pub(crate) interfaces: Vec<CheckedInterface>,
-    /// Whether these interfaces were asked for; otherwise one is shown in a line.
+    /// Whether the user named these interfaces; otherwise each is shown in one line.
     pub(crate) asked_for: bool,
 }
 
-/// One interface of them.
+/// One of the interfaces.
 pub(crate) struct CheckedInterface {
     pub(crate) facts: Interface,
     pub(crate) findings: Vec<Finding>,
@@ -42,7 +42,7 @@ pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let sample = args.duration.map(|time| (sample(time), time));
     let checked = Checked::look(&args.interfaces, sample.as_ref())?;
     if args.json {
-        // One line, so that those of many hosts can be collected in a file.
+        // One line, so that the output of many hosts can be collected in a file.
         output::print(&format!("{}\n", show::json(&checked)))?;
     } else {
         output::print(&show::text(&checked, args.kernel_log))?;
@@ -50,7 +50,7 @@ pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
     Ok(if checked.can_run() { Outcome::Success } else { Outcome::Findings })
 }
 
-/// What the CPUs received within this time; nothing where the kernel does not say.
+/// The load of the CPUs during this time; empty if the kernel does not report it.
 fn sample(time: Duration) -> Load {
     let before = Load::look();
     std::thread::sleep(time);
@@ -59,8 +59,8 @@ fn sample(time: Duration) -> Load {
 }
 
 impl Checked {
-    /// Looks at the host and at these interfaces; without any at those that look like NICs. What was measured over some
-    /// time says whether it helps.
+    /// Examines the host and these interfaces; if none are named, those that look like NICs. The measurement over some
+    /// time determines whether steering helps.
     pub(crate) fn look(
         names: &[String],
         sample: Option<&(Load, Duration)>,
@@ -73,7 +73,7 @@ impl Checked {
         Ok(Checked::judged(host_name(), host, facts, !names.is_empty(), sample))
     }
 
-    /// What follows from these facts alone.
+    /// The findings from these facts.
     fn judged(
         name: String,
         host: Host,
@@ -91,7 +91,7 @@ impl Checked {
         Checked { interfaces: interfaces.collect(), host_findings, asked_for, name, host }
     }
 
-    /// The command by which an interface would gain, if it is likely to gain.
+    /// The command that would help this interface, if one is likely to help.
     pub(crate) fn by(&self, interface: &CheckedInterface) -> Option<String> {
         let Help::Likely(_) = interface.help else { return None };
         let name = &interface.facts.link.name;
@@ -99,12 +99,12 @@ impl Checked {
         Some(if can_run {
             format!("rxsteer run {name}")
         } else {
-            // The kernel's own steering takes no XDP.
+            // The kernel's own steering does not need XDP.
             format!("rxsteer host recommend {name}")
         })
     }
 
-    /// Whether nothing stops `rxsteer run`: on all interfaces that were asked for, or on one of those there are.
+    /// Whether nothing blocks `rxsteer run`: on all named interfaces, or, if none are named, on at least one.
     pub(crate) fn can_run(&self) -> bool {
         let mut each = self.interfaces.iter().map(|interface| can_run(&interface.findings));
         let interfaces = if self.asked_for {
@@ -116,7 +116,7 @@ impl Checked {
     }
 }
 
-/// The host, with what came of trying on it what `rxsteer run` does.
+/// The host, with the results of trying the operations of `rxsteer run`.
 #[cfg(feature = "xdp")]
 fn tried(mut host: Host, interfaces: &[Interface]) -> Host {
     use crate::trial;
@@ -136,7 +136,7 @@ fn tried(mut host: Host, _interfaces: &[Interface]) -> Host {
     host
 }
 
-/// The interfaces that look like NICs; in a container, where there is none, the veths.
+/// The interfaces that look like NICs; in a container, which has none, the veths.
 pub(crate) fn nics(links: &[Link]) -> Vec<&Link> {
     let physical: Vec<&Link> = links.iter().filter(|link| link.is_physical()).collect();
     if physical.is_empty() {
@@ -146,7 +146,7 @@ pub(crate) fn nics(links: &[Link]) -> Vec<&Link> {
     }
 }
 
-/// The interfaces that `names` mean, each once, in the order of the names.
+/// The interfaces that match `names`, each once, in the order of the names.
 pub(crate) fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<Vec<&'a Link>> {
     let mut chosen: Vec<&Link> = Vec::new();
     for name in names {
@@ -162,10 +162,10 @@ pub(crate) fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<
     Ok(chosen)
 }
 
-/// At most as many names are listed.
+/// The most names in a list.
 const MOST_NAMES: usize = 10;
 
-/// What is said where no interface has this name: the nearest name, or all.
+/// The message if no interface has this name: the nearest name, or all names.
 pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
     let steerable = links.iter().filter(|link| link.hardware_type != LOOPBACK);
     let names: Vec<&str> = steerable.map(|link| link.name.as_str()).collect();
@@ -191,7 +191,7 @@ pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
     text
 }
 
-/// Says that nothing comes from an interface that is down.
+/// Prints that an interface is down and receives nothing.
 pub(crate) fn note_down(link: &Link) {
     if !link.up {
         let name = printable(&link.name);
@@ -199,7 +199,7 @@ pub(crate) fn note_down(link: &Link) {
     }
 }
 
-/// Says which other instance steers an interface, if one does.
+/// An error if another instance already steers the interface.
 pub(crate) fn busy(link: &Link) -> Option<anyhow::Error> {
     let program = link.attached.as_ref()?.id?;
     let other = client::running().into_iter().find(|other| other.program_id == Some(program))?;

@@ -6,14 +6,14 @@ use rxsteer_host::{Finding, State, Trial, can_run};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Columns a line has at most.
+/// The most columns in a line.
 const WIDTH: usize = 100;
-/// Where the text of a finding begins.
+/// The column at which the text of a finding begins.
 const INDENT: usize = 24;
-/// Where the verdict on an interface begins.
+/// The column at which the verdict on an interface begins.
 const VERDICT: usize = 10;
 
-/// Some paragraphs to read: the host, the interfaces, the verdict.
+/// The output as text: the host, the interfaces, the verdict.
 pub(super) fn text(checked: &Checked, kernel_log: bool) -> String {
     let mut text = String::new();
     if let (true, Trial::Fails { log, .. }) = (kernel_log, &checked.host.programs) {
@@ -47,14 +47,14 @@ pub(super) fn text(checked: &Checked, kernel_log: bool) -> String {
     text
 }
 
-/// "yes", or what is in the way.
+/// "yes", or what prevents it.
 fn can(checked: &Checked, interface: &CheckedInterface) -> String {
     let all = checked.host_findings.iter().chain(&interface.findings);
     let blocking: Vec<&Finding> = all.filter(|finding| finding.blocks).collect();
     if blocking.is_empty() {
         return "yes".to_owned();
     }
-    // What stands above needs no second time.
+    // A finding that is already listed above is not repeated.
     let topic = |finding: &&Finding| {
         if checked.asked_for || checked.host_findings.contains(finding) {
             finding.subject()
@@ -86,12 +86,12 @@ fn show(text: &mut String, finding: &Finding) {
     }
 }
 
-/// A name and its text, which is continued under itself from column `indent` on, or where the name lets it.
+/// A name and its text, which wraps at column `indent`, or after the name if that is longer.
 pub(crate) fn entry(text: &mut String, name: &str, indent: usize, what: &str) {
     lines::entry(text, name, indent.max(name.chars().count() + 2), what, WIDTH);
 }
 
-/// The same for programs, and all facts.
+/// The same for programs, with all facts.
 pub(super) fn json(checked: &Checked) -> Value {
     let host = can_run(&checked.host_findings);
     let interface = |interface: &CheckedInterface| {

@@ -1,4 +1,4 @@
-//! What `check` prints, of hosts and interfaces that are made up.
+//! The output of `check` for invented hosts and interfaces.
 
 use super::*;
 use insta::assert_snapshot;
@@ -8,7 +8,7 @@ use rxsteer_host::{
     Peer, RealTime, SteeredQueue, Ticks, Trial, XdpFeatures, cpus::Cpus,
 };
 
-/// One that lacks most.
+/// A host that lacks most things.
 fn poor_host() -> Host {
     Host {
         release: "5.15.0".to_owned(),
@@ -116,7 +116,7 @@ fn snapshots_of_interfaces() {
     assert_snapshot!("interfaces-in-lines", text(good_host(), interfaces, false));
 }
 
-/// Ten seconds in which the CPUs spent so many percent in softirqs and idle, and eth0 received so many frames.
+/// Ten seconds in which the CPUs spent these percentages in softirqs and idle, and eth0 received this many frames.
 fn sampled(cpus: &[(u64, u64)], dropped: u32, frames: u64) -> Load {
     let cpu = |(cpu, (softirq, idle)): (u32, &(u64, u64))| CpuLoad {
         cpu,
@@ -143,7 +143,7 @@ fn snapshots_of_samples() {
         let sample = (load, Duration::from_secs(10));
         let checked = judged(good_host(), vec![nic("eth0")], true, Some(&sample));
         let text = show::text(&checked, false);
-        // The rest is as it is without a sample.
+        // The rest is the same as without a sample.
         let lines = text.lines().skip_while(|line| !line.contains(" load "));
         let load: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
         let verdict: Vec<&str> =
@@ -160,7 +160,7 @@ fn snapshots_of_json() {
     assert_snapshot!("json", json.replace(env!("CARGO_PKG_VERSION"), "[version]"));
 }
 
-/// Hosts that were measured under load, a line each, as `rxsteer check --duration 10s --json` prints them.
+/// Hosts that were measured under load, one line each, as `rxsteer check --duration 10s --json` prints them.
 fn fleet() -> String {
     let busy = sampled(&[(92, 5), (1, 97), (2, 95), (0, 99)], 7, 5_000_000);
     let idle = sampled(&[(20, 70), (1, 97), (2, 95), (0, 99)], 0, 5_000_000);
@@ -183,7 +183,7 @@ fn fleet() -> String {
     hosts.into_iter().map(line).collect()
 }
 
-/// docs/fleet.md asks lines of many hosts which of them would gain, and by what.
+/// docs/fleet.md filters the lines of many hosts for those that steering would help, and how.
 #[test]
 fn query_of_the_documentation_finds_the_hosts_that_would_gain() {
     let lines = fleet();

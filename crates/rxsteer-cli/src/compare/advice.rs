@@ -1,4 +1,4 @@
-//! What to do, by figures alone, and the rule that leads there.
+//! What to do, based only on the figures, and the rule that leads to it.
 
 use crate::words::plural;
 use rxsteer_host::Help;
@@ -6,38 +6,39 @@ use rxsteer_user::core::Policy;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// How much of the traffic fits before a CPU is full, in multiples of what fills one CPU: minimum, median, maximum over
-/// hash secrets.
+/// How much of the traffic fits before a CPU is full, in multiples of what fills one CPU: minimum, median and maximum
+/// over hash secrets.
 pub(super) type Fits = [f64; 3];
 
-/// Steering is worth its cost from here on: so many times as much fits as without. Below, a warm cache and no wake-up of
-/// another CPU are worth more.
+/// Steering is worth its cost if at least this many times as much traffic fits. Below, a warm cache and no wake-ups of
+/// other CPUs are worth more.
 const WORTH: f64 = 1.2;
-/// A policy whose median is this part of the best one's is as good as that; the simpler one is taken then.
+/// A policy whose median is at least this share of the best one's is as good; then the simpler one is preferred.
 const AS_GOOD: f64 = 0.9;
-/// But not where its minimum is less than this part of the best one's: a host has one secret, and that can be the worst.
+/// Except if its minimum is less than this share of the best one's: a host has one secret, which can be the worst.
 const AT_WORST: f64 = 0.75;
-/// rfs is there to process packets where their application runs. Below this share it does not, as with flows of one packet.
+/// rfs is meant to process packets where their application runs. Below this share it does not, for example with flows
+/// of one packet.
 const AT_HOME: f64 = 0.5;
 
-/// What was measured.
+/// The measured figures.
 pub(super) struct Measured {
     pub(super) cpus: usize,
     pub(super) packets: u64,
     pub(super) flows: u64,
-    /// Packets of the largest flow.
+    /// The packets of the largest flow.
     pub(super) largest_flow: u64,
     /// By policy; the first is `none`.
     pub(super) fits: Vec<(Policy, Fits)>,
-    /// The user says where applications run.
+    /// Whether the user specified where applications run.
     pub(super) apps_named: bool,
     /// The share of packets that rfs processed where their application runs: the median over hash secrets.
     pub(super) at_home: Option<f64>,
-    /// What rps gives by the headers inside tunnels, where that was tried.
+    /// The result of rps with the headers inside tunnels, if that was tried.
     pub(super) inside: Option<Fits>,
-    /// Whether a CPU is short of time, where that was measured.
+    /// Whether a CPU is short of time, if that was measured.
     pub(super) relief: Option<Help>,
-    /// Why nothing follows from so little traffic, where that is so.
+    /// Why there is too little traffic for a conclusion, if so.
     pub(super) too_few: Option<String>,
     /// Records of captures that could not be read.
     pub(super) left_out: u64,
@@ -53,13 +54,13 @@ impl Measured {
         self.of(&Policy::None).map_or(1.0, |fits| fits[1])
     }
 
-    /// Most that any steering can reach: a flow stays on one CPU at a time.
+    /// The most that any steering can achieve: a flow stays on one CPU at a time.
     fn bound(&self) -> f64 {
         let by_flow = self.packets as f64 / self.largest_flow.max(1) as f64;
         by_flow.min(self.cpus as f64)
     }
 
-    /// Whether the largest flow alone leaves nothing to gain.
+    /// Whether the largest flow alone prevents any gain.
     pub(super) fn is_one_flow(&self) -> bool {
         self.cpus > 1
             && self.flows > 0
@@ -67,8 +68,8 @@ impl Measured {
             && (self.cpus as f64) >= WORTH * self.without()
     }
 
-    /// Policies that the advice may name, the preferred ones first. Without a word on where applications run, rfs was
-    /// measured with applications that are made up.
+    /// Policies that the advice may name, the preferred ones first. If the user did not specify where applications run,
+    /// rfs was measured with invented applications.
     fn candidates(&self) -> Vec<(&Policy, Fits)> {
         let reaches_apps = self.apps_named && self.at_home.is_some_and(|share| share >= AT_HOME);
         let may_be = |(policy, _): &&(Policy, Fits)| {
@@ -81,44 +82,44 @@ impl Measured {
     }
 }
 
-/// Which rule the advice comes from.
+/// The rule that led to the advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Rule {
-    /// There is one CPU.
+    /// There is only one CPU.
     OneCpu,
     /// Nothing was received.
     NoTraffic,
-    /// Too little was received to judge by.
+    /// Too little was received for a conclusion.
     TooFew,
     /// No frame has a flow.
     NoFlows,
-    /// It was measured that no CPU is short of time.
+    /// A measurement showed that no CPU is short of time.
     NothingToRelieve,
-    /// The largest flow alone fills a CPU nearly as soon as all of it does.
+    /// The largest flow alone fills a CPU nearly as soon as all traffic does.
     OneFlow,
-    /// So it seems, but it is a tunnel with flows in it.
+    /// The same, but that flow is a tunnel with flows inside.
     InnerHeaders,
-    /// The CPUs that receive share the work already.
+    /// The receiving CPUs already share the work.
     Even,
-    /// No policy gives enough more.
+    /// No policy improves enough.
     NoGain,
     /// This policy does.
     Steer,
 }
 
-/// What to do.
+/// The advice.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Advice {
     pub(super) rule: Rule,
     pub(super) text: String,
-    /// The policy to use; `None` says to leave it alone.
+    /// The policy to use; `None`: leave it alone.
     pub(super) policy: Option<Policy>,
-    /// By the headers inside tunnels.
+    /// Whether to steer by the headers inside tunnels.
     pub(super) inner: bool,
 }
 
-/// What follows from these figures.
+/// The advice for these figures.
 pub(super) fn of(measured: &Measured) -> Advice {
     let alone = |rule, text: String| Advice {
         rule,

@@ -1,4 +1,4 @@
-//! Every rule of the advice, by the figures that lead to it.
+//! Tests every rule of the advice, with figures that lead to it.
 
 use super::advice::{Advice, Measured, Rule, of};
 use rxsteer_host::Help;

@@ -1,4 +1,4 @@
-//! What `rxsteer compare` is given.
+//! The command line of `rxsteer compare`.
 
 use crate::input_args::{parse_sample, parse_synthetic};
 use crate::replay::args::MOST_SECRETS;
@@ -78,7 +78,7 @@ pub(crate) struct AdviseArgs {
     pub(crate) choices: Choices,
 }
 
-// What policies are compared with. No documentation comment: clap would take it for the command's.
+// The options of a comparison. This is no documentation comment: clap would use it as the command's help.
 #[derive(Args, Debug)]
 pub(crate) struct Choices {
     /// CPUs to spread over: 0-3,8 or a count like 4

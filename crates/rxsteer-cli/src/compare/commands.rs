@@ -1,4 +1,4 @@
-//! The commands that do what the advice says, for the interfaces of this host.
+//! The commands that follow the advice, for the interfaces of this host.
 
 use super::advice::Advice;
 use crate::check;
@@ -8,21 +8,22 @@ use rxsteer_user::core::{CpuSet, Policy};
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::printable;
 
-/// At most so many interfaces have commands of their own.
+/// The most interfaces that get separate commands.
 const MOST: usize = 4;
-/// What stands for an interface that is not on this host.
+/// The placeholder for an interface that is not on this host.
 const SOME: &str = "IFACE";
 
 /// Commands, and what they do.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
-    /// A command each, and what is left out or to be known of it.
+    /// Each command, with what it leaves out or what to know about it.
     pub(super) lines: Vec<(String, String)>,
-    /// What is to be known of all of them.
+    /// What to know about all of them.
     pub(super) notes: Vec<String>,
 }
 
-/// For `interface`, or for those of this host that look like NICs. Nothing where it is to be left alone.
+/// The commands for `interface`, or for this host's interfaces that look like NICs. Empty if the advice is to leave it
+/// alone.
 pub(super) fn of(
     advice: &Advice,
     cpus: &CpuSet,
@@ -111,7 +112,7 @@ impl Commands {
     ) {
         let mut add = |command: String, what: &str| self.lines.push((command, what.to_owned()));
         let DissectOptions { inner, key_tunnels } = dissect;
-        // The kernel's has neither sparse nor balance nor, for most tunnels, inner headers, and no keys of tunnels.
+        // The kernel's steering lacks sparse and balance, inner headers for most tunnels, and tunnel numbers.
         let in_kernel = !inner && key_tunnels.is_empty();
         if policy.slots().is_none() && policy.balance().is_none() && in_kernel {
             let (with, what) =

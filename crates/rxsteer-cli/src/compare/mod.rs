@@ -1,9 +1,9 @@
-//! `rxsteer compare` and `rxsteer advise`: all policies side by side over the user's own traffic, and what follows from it.
+//! `rxsteer compare` and `rxsteer advise`: compare all policies with the user's own traffic, and derive advice.
 //!
-//! `advise` differs in how it takes frames from an interface ([`sample`]), and in the order of its report.
+//! `advise` differs in how it captures frames from an interface ([`sample`]), and in the order of its report.
 //!
-//! Each policy is a replay under several hash secrets, as `rxsteer replay --seeds` makes it. What follows is
-//! [`advice`]'s, by figures alone.
+//! Each policy is replayed with several hash secrets, as by `rxsteer replay --seeds`. [`advice`] derives the advice
+//! from the figures alone.
 
 mod advice;
 #[cfg(test)]
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is compared, in the order shown; the first is what there is without steering.
+/// The compared policies, in the order shown; the first one is without steering.
 const POLICIES: [Policy; 6] = [
     Policy::None,
     Policy::Rps,
@@ -50,7 +50,7 @@ const POLICIES: [Policy; 6] = [
 /// How long `compare` samples an interface by default.
 const SAMPLE: Duration = Duration::from_secs(10);
 
-/// One policy's replays.
+/// The replays of one policy.
 struct Row {
     policy: Policy,
     draws: Draws,
@@ -64,17 +64,17 @@ impl Row {
     }
 }
 
-/// What was compared, and what follows.
+/// The comparison, and the conclusion.
 struct Compared {
     rows: Vec<Row>,
     cpus: CpuSet,
     app_cpus: CpuSet,
-    /// Whether the user named them.
+    /// Whether the user specified the applications.
     apps_named: bool,
     rx_queues: u16,
     dissect: DissectOptions,
     secrets: Secrets,
-    /// The interface and how long it was captured on, where it was.
+    /// The interface and the duration of the capture, if there was one.
     sampled: Option<Sampled>,
     advice: Advice,
     commands: commands::Commands,
@@ -83,21 +83,21 @@ struct Compared {
     elapsed: Duration,
 }
 
-/// Where frames came from, if not from captures.
+/// The source of the frames, if not captures.
 struct Sampled {
     interface: Interface,
     frames: u64,
     elapsed: Duration,
-    /// How much of that time frames were copied.
+    /// For how much of that time frames were copied.
     watched: Duration,
     is_cut: bool,
-    /// Frames that the interface received in the time watched, where the kernel says.
+    /// Frames that the interface received while they were copied, if the kernel reports it.
     received: Option<u64>,
     /// Whether a CPU is short of time for receiving.
     relief: Help,
-    /// Why nothing follows from so little traffic.
+    /// Why there is too little traffic for a conclusion.
     too_few: Option<String>,
-    /// Whether the answer stands before the table.
+    /// Whether the answer comes before the table.
     answer_first: bool,
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn advise(args: &AdviseArgs) -> anyhow::Result<Outcome> {
     of_interface(&args.choices, &args.iface, Limits::paced(args.duration))
 }
 
-/// Compares what an interface receives for some time.
+/// Compares policies with what an interface receives for some time.
 fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Outcome> {
     let links = links()?;
     let names = [name.to_owned()];
@@ -171,11 +171,11 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
     let load = Load::look().zip(before).map(|(after, before)| after.since(&before));
     let load = load.unwrap_or_default();
     if limits.is_paced() {
-        // The first interrupt ends the watching; another one ends the process.
-        // ORDER: Relaxed; a request without data.
+        // The first interrupt ends the capture; another one ends the process.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         stop.store(false, Ordering::Relaxed);
     }
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     if stop.load(Ordering::Relaxed) {
         return Ok(interrupted());
     }
@@ -190,7 +190,7 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
     let rate = sample.received.unwrap_or(sample.frames) as f64 / watched;
     let sampled = Sampled {
         relief: relief(&link.name, &cpus, &load, sample.elapsed),
-        // Who compares by hand may mean these few.
+        // A user who limits the capture may accept these few.
         too_few: too_few(&link.name, rate).filter(|_| limits.is_paced()),
         received: sample.received,
         frames: sample.frames,
@@ -209,8 +209,8 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
     compare(args, cpus, &input, frames, Some(sampled), &stop)
 }
 
-/// What up to `most` frames show that `link` receives within `time`: flows by the outer headers, and by those inside tunnels.
-/// Nothing where it is interrupted.
+/// What up to `most` frames that `link` receives within `time` show: flows by the outer headers, and by those inside
+/// tunnels. `None` if interrupted.
 pub(crate) fn traffic(
     link: &Link,
     time: Duration,
@@ -248,7 +248,7 @@ pub(crate) fn traffic(
     Ok(Some(traffic))
 }
 
-/// How frames are received and steered, whatever is compared: on any host, with the order checked.
+/// How frames are received and steered in every comparison: independent of the host, with an order check.
 fn config(
     policy: Policy,
     cpus: &CpuSet,
@@ -263,20 +263,20 @@ fn config(
     config.rx_cpus = cpus.iter().cycle().take(usize::from(input.threads)).collect();
     config.on_full = OnFull::Wait;
     config.check_order = true;
-    // The spread is compared, which is the same on any host, not the speed of this one.
+    // This compares the spread, which is the same on any host, not the speed of this host.
     config.pin = false;
     config.dissect = dissect;
     config
 }
 
-/// These captures, spread over so many RX queues as a NIC does, by as many receiving threads as can be apart.
+/// These captures, spread over this many RX queues as by a NIC, and received by as many threads as possible.
 fn input<'a>(captures: &'a [PathBuf], queues: u16, cpus: &CpuSet) -> Input<'a> {
     let rx_queues = if queues == 1 { RxQueues::Single } else { RxQueues::Hashed(queues) };
     let threads = queues.min(u16::try_from(cpus.len()).unwrap_or(u16::MAX));
     Input { captures, synthetic: None, rx_queues, threads, repeat: 1 }
 }
 
-/// Replays the frames under each policy, and shows what follows.
+/// Replays the frames under each policy, and shows the conclusion.
 fn compare(
     args: &Choices,
     cpus: CpuSet,
@@ -297,7 +297,7 @@ fn compare(
         let mut config = config(policy.clone(), &cpus, input, dissect);
         config.standby = policy.is_rfs().then(|| app_cpus.clone());
         config.check()?;
-        // Where the hash decides nothing, one secret is all of them.
+        // If the hash decides nothing, one secret represents all.
         let count = if by_hash(&config) { count } else { count.first(1) };
         let apps = policy.is_rfs().then(|| Apps::on(&app_cpus, None));
         let replay = Replay::keeping_up(policy, apps);
@@ -311,7 +311,7 @@ fn compare(
         rows.push(Row { policy, draws });
     }
     let mut measured = measured(&rows, cpus.len(), apps_named);
-    // Where one flow is most of it, it may be a tunnel.
+    // If one flow has most of the traffic, it may be a tunnel.
     if measured.is_one_flow() && !dissect.inner {
         let inside = DissectOptions { inner: true, ..dissect };
         let Some(draws) = of(&Policy::Rps, inside, secrets, &bar)? else {
@@ -320,7 +320,7 @@ fn compare(
         measured.inside = Row { policy: Policy::Rps, draws }.fits();
     }
     bar.finish_and_clear();
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     if stop.load(Ordering::Relaxed) {
         return Ok(interrupted());
     }
@@ -356,13 +356,13 @@ fn compare(
     Ok(compared.outcome())
 }
 
-/// What the advice goes by.
+/// The figures for the advice.
 fn measured(rows: &[Row], cpus: usize, apps_named: bool) -> Measured {
     let last = rows.first().map(|row| &row.draws.last);
     Measured {
         cpus,
         packets: last.map_or(0, |report| report.packets),
-        // Frames that are not IP count as one flow.
+        // All frames that are not IP count as one flow.
         flows: last
             .filter(|report| report.not_ip < report.packets)
             .map_or(0, |report| report.steered_flows),
@@ -386,7 +386,7 @@ fn interrupted() -> Outcome {
     Outcome::Interrupted
 }
 
-/// CPUs of a row that packets were meant for, and how many, under the secret of the median.
+/// The target CPUs in a row with their numbers of packets, under the secret of the median.
 fn shares(row: &Row) -> Vec<(CpuId, u64)> {
     let median = row.draws.range(Figure::BusiestShare).map(|[_, (_, median), _]| median);
     median.map(|draw| draw.per_cpu.clone()).unwrap_or_default()

@@ -1,8 +1,8 @@
-//! What an interface receives for some time, as a capture in memory.
+//! Captures in memory what an interface receives for some time.
 //!
-//! A plain AF_PACKET socket behind a filter that lets only received frames of this interface through. The frames become
-//! a pcap file without a name, so that everything else reads them as it reads any capture. There are limits to its time
-//! and its frames, and so to its memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
+//! An AF_PACKET socket has a filter for received frames of this interface. The frames become a pcap file without a
+//! name, so that all other code reads them like any capture. Time and number of frames are limited, and therefore also
+//! the memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -19,13 +19,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Most frames of a sample: 130 MB of memory, as a capture.
+/// The most frames of a sample: 130 MB of memory, as a capture.
 pub(super) const MOST_FRAMES: u64 = 500_000;
-/// Bytes that are kept of a frame: the headers of a tunnel and of what is in it.
+/// The bytes that are kept of a frame: the headers of a tunnel and of the packet inside.
 const SNAP_LEN: usize = 256;
-/// What may wait in the socket, in bytes; the kernel grants as much as it allows.
+/// The bytes that may wait in the socket; the kernel may grant less.
 const SOCKET_BUFFER: usize = 8 << 20;
-/// What a limit of frames is for.
+/// The period for a limit of frames.
 const SECOND: Duration = Duration::from_secs(1);
 /// How long to wait for a frame before looking at the clock.
 const WAIT: Duration = Duration::from_millis(50);
@@ -34,9 +34,9 @@ const WAIT: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) time: Duration,
-    /// Most frames.
+    /// The most frames.
     frames: u64,
-    /// Most frames of a second; what comes later in that second is left out.
+    /// The most frames per second; later frames of that second are skipped.
     each_second: Option<u64>,
 }
 
@@ -46,15 +46,15 @@ impl Limits {
         Limits { time, frames: frames.min(MOST_FRAMES), each_second: None }
     }
 
-    /// Frames of all of the time, as many of each second at most. The frames are those of a part of each second, not those of
-    /// some flows: a sample of flows has a large flow either whole or not at all, and the largest flow decides which policy is
-    /// better.
+    /// Frames of the whole time, with a maximum per second. This selects a part of each second instead of some flows: a
+    /// sample of flows would contain a large flow either completely or not at all, and the largest flow decides which
+    /// policy is better.
     pub(super) fn paced(time: Duration) -> Limits {
         let seconds = time.as_secs_f64().ceil().max(1.0) as u64;
         Limits { time, frames: MOST_FRAMES, each_second: Some((MOST_FRAMES / seconds).max(1)) }
     }
 
-    /// Whether the sample is of a part of each second.
+    /// Whether the sample contains a part of each second.
     pub(super) fn is_paced(&self) -> bool {
         self.each_second.is_some()
     }
@@ -62,26 +62,26 @@ impl Limits {
 
 /// A finished sample.
 pub(super) struct Sample {
-    /// The capture. It is gone when this is dropped.
+    /// The capture. It is deleted when this is dropped.
     pub(super) file: File,
     pub(super) frames: u64,
     pub(super) elapsed: Duration,
-    /// How much of that time frames were copied.
+    /// For how much of that time frames were copied.
     pub(super) watched: Duration,
-    /// Frames that the interface received in the time watched, where the kernel says.
+    /// Frames that the interface received while they were copied, if the kernel reports it.
     pub(super) received: Option<u64>,
     /// Whether there would have been more.
     pub(super) is_cut: bool,
 }
 
 impl Sample {
-    /// A name that the capture can be opened by.
+    /// A path with which the capture can be opened.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
-/// A time in which frames are copied.
+/// A period in which frames are copied.
 struct Window {
     socket: Socket,
     /// What the interface had received before.
@@ -101,12 +101,12 @@ impl Window {
     }
 }
 
-/// Frames that `link` received since it was made, where the kernel says.
+/// The number of frames that `link` has received, if the kernel reports it.
 fn received(link: &Link) -> Option<u64> {
     Load::look()?.received.get(&link.name).copied()
 }
 
-/// Takes what `link` receives, within `limits` or until `stop` is set; `bar` shows how far it is.
+/// Captures what `link` receives, within `limits` or until `stop` is set; `bar` shows the progress.
 pub(super) fn take(
     link: &Link,
     limits: Limits,
@@ -124,7 +124,7 @@ pub(super) fn take(
     let mut frame = [0; SNAP_LEN];
     let (mut frames, mut of_second) = (0, 0);
     let (mut paused, mut passed) = (Duration::ZERO, Some(0));
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     let is_over = || begun.elapsed() >= limits.time || stop.load(Ordering::Relaxed);
     while frames < limits.frames && !is_over() {
         if second.elapsed() >= SECOND {
@@ -143,11 +143,11 @@ pub(super) fn take(
             paused += closed.elapsed();
             continue;
         }
-        // With MSG_TRUNC the kernel gives the frame's whole length.
+        // With MSG_TRUNC the kernel returns the frame's whole length.
         let length = match recv(window.socket.as_raw_fd(), &mut frame, MsgFlags::MSG_TRUNC) {
             Ok(length) => length,
             Err(Errno::EAGAIN | Errno::EINTR) => continue,
-            // The interface went down, or away; what was captured counts.
+            // The interface went down, or was removed; what was captured counts.
             Err(Errno::ENETDOWN | Errno::ENODEV | Errno::ENXIO) => break,
             Err(error) => {
                 let name = printable(&link.name);
@@ -155,7 +155,7 @@ pub(super) fn take(
             }
         };
         let kept = &frame[..length.min(SNAP_LEN)];
-        // Pauses are left out: a flow that goes on after one was not idle.
+        // Pauses are left out of the times: a flow that continues after one was not idle.
         let at = since_1970 + begun.elapsed().saturating_sub(paused);
         capture.write_all(&record(at, kept.len(), length)).context("can't write to memory")?;
         capture.write_all(kept).context("can't write to memory")?;
@@ -186,17 +186,17 @@ fn refused(link: &Link, error: &std::io::Error) -> anyhow::Error {
     anyhow::anyhow!("can't capture on {name}: {error}")
 }
 
-/// A socket that receives from `link` alone. Frames of devices without an Ethernet header begin with the IP header.
+/// A socket that receives only from `link`. Frames of devices without an Ethernet header begin with the IP header.
 fn open(link: &Link) -> std::io::Result<Socket> {
     // ETH_P_ALL of include/uapi/linux/if_ether.h, in network byte order.
     let all = Protocol::from(i32::from(3_u16.to_be()));
     let kind = if link.hardware_type == ETHERNET { Type::RAW } else { Type::DGRAM };
     let socket = Socket::new(Domain::PACKET, kind, Some(all))?;
     socket.attach_filter(&filter(link.index))?;
-    // The kernel's limit is lower, where it is.
+    // If the kernel's limit is lower, that applies.
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
     socket.set_nonblocking(true)?;
-    // What came before the filter can be of any interface.
+    // Frames received before the filter was set can be from any interface.
     let mut byte = [0];
     while recv(socket.as_raw_fd(), &mut byte, MsgFlags::empty()).is_ok() {}
     socket.set_nonblocking(false)?;
@@ -204,7 +204,7 @@ fn open(link: &Link) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-/// Classic BPF: frames that the interface sends (PACKET_OUTGOING) and those of other interfaces are left out. Offsets
+/// Classic BPF, which rejects frames that the interface sends (PACKET_OUTGOING) and those of other interfaces. Offsets
 /// and numbers are those of include/uapi/linux/filter.h, bpf_common.h and if_packet.h.
 fn filter(index: u32) -> [SockFilter; 6] {
     const ANCILLARY: u32 = 0_u32.wrapping_sub(0x1000);
@@ -232,12 +232,12 @@ fn header(link: &Link) -> [u8; 24] {
     words([0xa1b2_3c4d, 2 | (4 << 16), 0, 0, SNAP_LEN as u32, link_type])
 }
 
-/// The head of a record: its time, the bytes kept and those there were.
+/// The head of a record: its time, the number of bytes kept, and the original length.
 fn record(at: Duration, kept: usize, length: usize) -> [u8; 16] {
     words([at.as_secs() as u32, at.subsec_nanos(), kept as u32, length as u32])
 }
 
-/// Little-endian, on every machine.
+/// As little-endian bytes on every machine.
 fn words<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     for (place, word) in bytes.chunks_exact_mut(4).zip(words) {

@@ -11,10 +11,10 @@ use rxsteer_user::printable;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// With more CPUs than this, shares are in the JSON only.
+/// With more CPUs than this, shares are only in the JSON.
 const MOST_COLUMNS: usize = 8;
 
-/// A table, what its columns mean, where it comes from, the advice and its commands; of `advise` the answer comes first.
+/// A table, the meaning of its columns, its source, the advice and its commands; for `advise` the answer comes first.
 pub(super) fn text(compared: &Compared) -> String {
     let is_advice = compared.sampled.as_ref().is_some_and(|sampled| sampled.answer_first);
     let answer = answer(compared);
@@ -35,7 +35,7 @@ fn answer(compared: &Compared) -> String {
     text
 }
 
-/// A table, what its columns mean, and where it comes from.
+/// A table, the meaning of its columns, and its source.
 fn spread(compared: &Compared) -> String {
     let columns = compared.cpus.len() <= MOST_COLUMNS;
     let mut header = vec!["policy".to_owned()];
@@ -94,7 +94,7 @@ fn spread(compared: &Compared) -> String {
     text
 }
 
-/// What part of the time frames were copied.
+/// For which part of the time frames were copied.
 fn paused(sampled: &Sampled) -> String {
     let share = 100.0 * sampled.watched.as_secs_f64() / sampled.elapsed.as_secs_f64();
     format!(
@@ -149,7 +149,7 @@ fn range(row: &Row, figure: Figure) -> String {
     range.map_or("-".to_owned(), |range| joined(range.map(|(value, _)| figure.text(value))))
 }
 
-/// Minimum, median, maximum; one of them where they are the same.
+/// Minimum, median and maximum, or one of them if they are equal.
 fn joined([least, median, most]: [String; 3]) -> String {
     if least == most { most } else { format!("{least} / {median} / {most}") }
 }
@@ -226,7 +226,7 @@ fn policy(row: &Row) -> Value {
     value
 }
 
-/// What else there is to say.
+/// Further notes.
 pub(super) fn notes(compared: &Compared) -> Vec<String> {
     let mut notes: Vec<String> = compared.issues.iter().map(ToString::to_string).collect();
     notes.extend(compared.commands.notes.iter().cloned());
@@ -238,7 +238,7 @@ pub(super) fn notes(compared: &Compared) -> Vec<String> {
             ));
         }
         let missed = sampled.received.unwrap_or(0).saturating_sub(sampled.frames);
-        // At a pause, frames that were not read yet are left in the socket; they were not missed.
+        // During a pause, the socket keeps frames that were not read yet, so they were not missed.
         let is_whole = !sampled.is_cut && sampled.watched == sampled.elapsed;
         if is_whole && missed > sampled.frames / 10 {
             notes.push(format!(

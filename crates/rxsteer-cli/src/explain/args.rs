@@ -75,7 +75,7 @@ pub(crate) struct ExplainArgs {
 }
 
 impl ExplainArgs {
-    /// The flow, where no frame is asked for.
+    /// The flow, if no frame is given.
     pub(crate) fn flow(&self) -> Result<FlowArg, String> {
         match self.what.to_str() {
             Some(text) => text.parse(),

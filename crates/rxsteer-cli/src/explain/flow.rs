@@ -12,7 +12,7 @@ const WITH_PORTS: [(&str, u8); 4] = [("tcp", 6), ("udp", 17), ("sctp", 132), ("d
 const WITHOUT_PORTS: [(&str, u8); 6] =
     [("icmp", 1), ("igmp", 2), ("gre", 47), ("esp", 50), ("ah", 51), ("icmpv6", 58)];
 
-/// Protocols of one version of IP only.
+/// Protocols that belong to only one version of IP.
 const OF_ONE_VERSION: [(&str, u8); 3] = [("icmp", 4), ("igmp", 4), ("icmpv6", 6)];
 
 /// The flow as text.

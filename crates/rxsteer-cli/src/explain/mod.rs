@@ -36,7 +36,7 @@ pub(crate) struct Explained {
     pub(crate) no_flow: Option<String>,
     /// The flow, with its ports.
     pub(crate) flow: FlowKey,
-    /// The number of the tunnel that is hashed in the place of the ports.
+    /// The tunnel number that is hashed instead of the ports.
     pub(crate) tunnel: Option<u32>,
     pub(crate) hash_name: &'static str,
     pub(crate) hash_seed: Option<u128>,
@@ -100,9 +100,9 @@ pub(crate) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Success)
 }
 
-/// Options and rules that change nothing.
+/// Options and rules without effect.
 fn unused(args: &ExplainArgs, steer: &SteerSettings, rules: &[PacketRule]) -> Vec<String> {
-    // A flow that is typed in has neither a tunnel nor what else its packets carry.
+    // A flow from the command line has no tunnel and no other packet fields.
     let is_typed = args.frame.is_none();
     let no_tunnel = "a flow on the command line has no tunnel; a frame (--frame) can have one";
     let mut unused = advice::unused(&[

@@ -165,7 +165,7 @@ fn without_slot(why: Option<NoSlot>) -> String {
     }
 }
 
-/// What would make its next packets go elsewhere.
+/// What would move its next packets to another CPU.
 fn moves(explained: &Explained) -> Vec<String> {
     let decision = &explained.decision;
     let mut moves = Vec::new();
@@ -295,7 +295,7 @@ pub(crate) fn matched_rule(decision: &Explanation) -> Option<String> {
     decision.rule.as_ref().map(|(_, rule)| rule.to_string())
 }
 
-/// The name of the policy of its own that the matching rule has.
+/// The name of the matching rule's own policy.
 pub(crate) fn rule_policy(decision: &Explanation) -> Option<&'static str> {
     decision.own_policy().map(|(_, policy)| policy.name())
 }

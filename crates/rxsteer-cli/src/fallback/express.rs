@@ -1,22 +1,21 @@
-//! Settings of `rxsteer run` in the terms of the kernel's own steering, and what it has no terms for.
+//! Translates settings of `rxsteer run` to the kernel's own steering, and finds those that it cannot express.
 
 use crate::run::args::RunSettings;
 use rxsteer_host::InterfaceKnobs;
 use rxsteer_host::change::Wanted;
 use rxsteer_user::core::{CpuSet, Fallback, Policy, QueueName};
 
-/// What to set, and what is left out or differs, in sentences.
+/// What to set, and, in sentences, what is left out or differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expressed {
     pub(crate) wanted: Wanted,
     pub(crate) differs: Vec<String>,
 }
 
-/// The same policy words for the kernel. `policy` is what holds where none is given; `allowed` are the CPUs that a count
-/// counts.
+/// The same policy for the kernel. `policy` is the default policy; `allowed` are the CPUs from which a count selects.
 ///
 /// # Errors
-/// Why nothing of it can be expressed.
+/// If none of it can be expressed, the reason.
 pub(crate) fn expressed(
     asked: &RunSettings,
     policy: &Policy,
@@ -108,7 +107,7 @@ pub(crate) fn expressed(
         };
         found.wanted.queues = queues().filter_map(of).collect();
     }
-    // The plan's own set stands for what single queues do not say.
+    // The plan also needs a general set: all CPUs of the queues.
     if found.wanted.cpus.is_none() && !found.wanted.queues.is_empty() {
         let all = found.wanted.queues.iter().flat_map(|(_, cpus)| cpus.iter());
         found.wanted.cpus = CpuSet::new(all);
@@ -123,7 +122,7 @@ mod tests {
     use clap::Parser;
     use rxsteer_host::RxQueue;
 
-    /// What the options of `rxsteer run eth0` become, for two RX queues.
+    /// The translation of the options of `rxsteer run eth0`, for two RX queues.
     fn of(options: &[&str]) -> Result<Expressed, String> {
         let line = [&["rxsteer", "run", "eth0"][..], options].concat();
         let Command::Run(args) = Cli::parse_from(line).command else { panic!("run") };

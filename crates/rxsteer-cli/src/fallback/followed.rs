@@ -1,4 +1,4 @@
-//! The interfaces that the kernel steers, followed by their indices while `rxsteer run --fallback` lasts.
+//! The interfaces that the kernel steers, tracked by their indices while `rxsteer run --fallback` runs.
 
 use crate::interface_state;
 use rxsteer_host::Link;
@@ -8,7 +8,7 @@ use rxsteer_status::{Happened, State};
 pub(super) struct Followed(Vec<(u32, (String, State))>);
 
 impl Followed {
-    /// The interfaces with these names, as they are now; one that is not there is left out.
+    /// The interfaces with these names, in their present state; those that do not exist are left out.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a String>, links: &[Link]) -> Followed {
         let follow = |name: &String| {
             let index = links.iter().find(|link| link.name == *name)?.index;
@@ -17,7 +17,7 @@ impl Followed {
         Followed(names.filter_map(follow).collect())
     }
 
-    /// What became of them since the last look.
+    /// What happened to them since the last look.
     pub(super) fn look(&mut self, links: &[Link]) -> Vec<Happened> {
         let look = |(index, before): &mut (u32, (String, State))| {
             let now = interface_state::of(&before.0, Some(*index), Some(links));

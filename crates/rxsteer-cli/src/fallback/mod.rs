@@ -1,7 +1,8 @@
-//! `rxsteer run --fallback`: where XDP can't steer, the kernel's own RPS and RFS under the same policy words.
+//! `rxsteer run --fallback`: if XDP cannot steer, uses the kernel's own RPS and RFS with the same policy names.
 //!
-//! It lasts as `rxsteer run` lasts: set when it begins, and as before when it ends. The values are on record
-//! (`rxsteer_host::change`), so `rxsteer host restore` sets them back after a kill, and `rxsteer status` shows them.
+//! The settings last as long as `rxsteer run`: it sets them at its start, and restores the former ones at its end. The
+//! values are recorded (`rxsteer_host::change`), so `rxsteer host restore` restores them after a kill, and `rxsteer
+//! status` shows them.
 
 pub(crate) mod express;
 mod followed;
@@ -23,10 +24,10 @@ use rxsteer_status::{EventKind, Happened};
 use rxsteer_user::{printable, sys};
 use std::time::{Duration, Instant};
 
-/// How often interfaces are looked at.
+/// How often to examine the interfaces.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Steers the interfaces of `run` by the kernel, because of `why`.
+/// Steers the interfaces of `run` with the kernel's own steering, because of `why`.
 pub(crate) fn command(
     args: &RunArgs,
     why: &anyhow::Error,
@@ -64,8 +65,8 @@ fn steer(args: &RunArgs, why: &anyhow::Error, events: &mut Events) -> anyhow::Re
     hold(&root, &held, None, until, &waiting, events)
 }
 
-/// Sets what is wanted of each interface, holds it until a signal or `until`, and sets it back. With `verify` old and new
-/// settings take turns for so long, and what is worse is set back at once.
+/// Applies the settings in `wanted` to each interface, keeps them until a signal or `until`, and restores the former
+/// ones. With `verify`, old and new settings alternate for this time, and a change for the worse is undone at once.
 pub(crate) fn hold(
     root: &Root,
     wanted: &[(InterfaceKnobs, Wanted)],
@@ -74,12 +75,12 @@ pub(crate) fn hold(
     waiting: &Waiting,
     events: &mut Events,
 ) -> anyhow::Result<Outcome> {
-    // Before anything is set, so that an interface that goes meanwhile is missed.
+    // Done before any change, so that an interface that disappears meanwhile is noticed.
     let mut followed = Followed::new(wanted.iter().map(|(knobs, _)| &knobs.name), &links()?);
     let mut plans: Vec<Plan> = Vec::new();
     let mut outcome = Outcome::Success;
     for (knobs, wanted) in wanted {
-        // An earlier interface's plan may have set what they share.
+        // An earlier interface's plan may already have set values that they share.
         let (topology, globals) = (Topology::look(root), Globals::look(root));
         let set = Plan::new(root, knobs, &topology, &globals, namespace(root), wanted)
             .map_err(anyhow::Error::from)
@@ -122,7 +123,7 @@ pub(crate) fn hold(
     Ok(outcome)
 }
 
-/// Waits for a signal or `until`, or until no interface is left.
+/// Waits for a signal or `until`, or until no interface exists any more.
 fn wait(
     followed: &mut Followed,
     until: Option<Instant>,
@@ -139,7 +140,7 @@ fn wait(
             return Outcome::Success;
         }
         let now = Instant::now();
-        // If the kernel does not list the interfaces, nothing is known to have changed.
+        // If the kernel does not list the interfaces, changes are unknown.
         if let Ok(links) = links() {
             followed.look(&links).into_iter().for_each(|happened| events.add(now, happened));
         }
@@ -151,7 +152,8 @@ fn wait(
     }
 }
 
-/// Sets plans back, the last one first; false where something else has changed a value since, which is left and said.
+/// Undoes plans, the last one first. Returns false if other software has changed a value since; that value is left and
+/// reported.
 fn set_back(root: &Root, plans: &[Plan], events: &mut Events) -> anyhow::Result<bool> {
     if plans.is_empty() {
         return Ok(true);

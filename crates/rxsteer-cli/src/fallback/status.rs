@@ -1,4 +1,4 @@
-//! What `rxsteer status` says of the kernel's own steering: values on record that hold now.
+//! The part of `rxsteer status` about the kernel's own steering: recorded values that are in effect.
 
 use rxsteer_host::change::{Change, Journal};
 use rxsteer_host::{Root, Tree};
@@ -6,13 +6,13 @@ use rxsteer_user::printable;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// A value that rxsteer set, and what it is now.
+/// A value that rxsteer set, and its present value.
 pub(crate) struct Set {
     change: Change,
     now: Option<String>,
 }
 
-/// The values that rxsteer set and that are not as before, of `interface` where one is named.
+/// The values that rxsteer set and that differ from the original ones, of `interface` if one is given.
 pub(crate) fn recorded(root: &Root, interface: Option<&str>) -> Vec<Set> {
     let is_meant = |change: &Change| {
         let owner = change.owner.as_ref().map(|owner| owner.name.as_str());
@@ -23,12 +23,12 @@ pub(crate) fn recorded(root: &Root, interface: Option<&str>) -> Vec<Set> {
         .map(|change| Set { now: root.read(&change.path).ok(), change })
         .filter(|set| set.now.as_ref() != Some(&set.change.original))
         .collect();
-    // Values of the network core alone are not of that interface.
+    // Values of the network core alone do not belong to that interface.
     let of_interface = |set: &Set| interface.is_none() || set.change.owner.is_some();
     if sets.iter().any(of_interface) { sets } else { Vec::new() }
 }
 
-/// In lines.
+/// As lines of text.
 pub(crate) fn show(sets: &[Set]) -> String {
     let mut text = "the kernel's own steering, set by rxsteer (host apply, run --fallback or auto); rxsteer host restore \
                     undoes it\n"
@@ -48,7 +48,7 @@ pub(crate) fn show(sets: &[Set]) -> String {
     text
 }
 
-/// For programs.
+/// As JSON.
 pub(crate) fn value(sets: &[Set]) -> Value {
     let each = sets.iter().map(|Set { change, now }| {
         json!({

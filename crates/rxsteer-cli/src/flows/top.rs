@@ -1,4 +1,4 @@
-//! The largest of many records; memory is used only for those that are shown.
+//! Selects the largest of many records; only those that are shown use memory.
 
 use clap::ValueEnum;
 use rxsteer_records::collecting::Consumer;

@@ -1,4 +1,4 @@
-//! `rxsteer host apply`: shown, asked, written, measured, confirmed, made to last.
+//! `rxsteer host apply`: shows a plan, asks, writes it, measures, asks for confirmation, and makes it persistent.
 
 use super::args::ApplyArgs;
 use super::question::{Ended, Waiting, ask};
@@ -72,7 +72,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
     Applying { root, verify, confirm, plan: &plan, waiting }.run(&persisted)
 }
 
-/// The writes as a diff, what else is to be known, and the files of `--persist`.
+/// The writes as a diff, notes, and the files of `--persist`.
 pub(crate) fn shown(root: &Root, plan: &Plan, persisted: &[Persisted]) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -91,7 +91,7 @@ pub(crate) fn shown(root: &Root, plan: &Plan, persisted: &[Persisted]) -> String
         field(&mut text, "note:", 6, note);
     }
     for other in others(root) {
-        // What it says of interrupts holds for whatever is set near them.
+        // A finding about interrupts matters only if something is set near them.
         let concerns = other.reach != Reach::Interrupts || !plan.writes.is_empty();
         if concerns {
             field(&mut text, "note:", 6, &format!("{}: {}", printable(&other.what), other.effect));
@@ -113,7 +113,7 @@ pub(crate) fn shown(root: &Root, plan: &Plan, persisted: &[Persisted]) -> String
     text
 }
 
-/// A value as it is shown: of thousands of CPUs, groups of no CPU in a row are counted.
+/// A value in short form: with thousands of CPUs, consecutive groups without CPUs are only counted.
 pub(super) fn short(value: &str) -> String {
     const NONE: &str = "00000000";
     const FEW: usize = 3;
@@ -126,7 +126,7 @@ pub(super) fn short(value: &str) -> String {
     printable(&parts.collect::<Vec<_>>().join(",")).into_owned()
 }
 
-/// An apply that was agreed to.
+/// An apply that the user confirmed.
 pub(crate) struct Applying<'a> {
     pub(crate) root: &'a Root,
     pub(crate) verify: Option<Duration>,
@@ -155,7 +155,7 @@ impl Applying<'_> {
         Ok(Outcome::Success)
     }
 
-    /// Writes, measures, waits to be confirmed; success where it stays.
+    /// Writes, measures, and waits for confirmation; success if the settings stay.
     pub(crate) fn set(&self) -> anyhow::Result<Outcome> {
         let mut journal = Journal::open(self.root)?;
         journal.check()?;
@@ -172,7 +172,7 @@ impl Applying<'_> {
         }
     }
 
-    /// The kernel or the system refused, and all that was set is set back.
+    /// The kernel or the system refused, and everything that was set was restored.
     fn refused(&self, journal: Journal, error: &ApplyError) -> anyhow::Result<Outcome> {
         let (refusal, undone) = (&error.refusal, error.undone);
         let all = if undone == 0 {
@@ -202,7 +202,7 @@ impl Applying<'_> {
         Ok(journal.forget_unchanged()?)
     }
 
-    /// Why it is to be undone, by what was measured.
+    /// If the measurement shows that it should be undone, the reason.
     fn verified(&self, journal: &mut Journal) -> anyhow::Result<Option<String>> {
         let Some(time) = self.verify else { return Ok(None) };
         let old = self.plan.reversed();
@@ -232,7 +232,7 @@ impl Applying<'_> {
         })
     }
 
-    /// Why it is to be undone, by the lack of an answer.
+    /// If no answer came, the reason to undo it.
     fn unconfirmed(&self) -> anyhow::Result<Option<String>> {
         let Some(time) = self.confirm else { return Ok(None) };
         note(&format!("it is set; press Enter within {time:?} to keep it"));
@@ -245,7 +245,7 @@ impl Applying<'_> {
     }
 }
 
-/// What was measured, in a line for each turn.
+/// The measurements, one line per turn.
 pub(crate) fn table(turns: &[(Turn, Measured)], verdict: &Verdict) -> String {
     let mut text =
         "settings   packets  drops/M  squeezes/M  softirq ns/packet  busiest CPU  imbalance\n"
@@ -274,7 +274,7 @@ pub(crate) fn table(turns: &[(Turn, Measured)], verdict: &Verdict) -> String {
     text
 }
 
-/// Has systemd and udev read their files again, where they run. What they do not hear now, they read at the next boot.
+/// Makes systemd and udev read their files again, if they run. Otherwise they read them at the next boot.
 pub(super) fn reload(root: &Root) {
     if !root.is_host() || !root.path("/run/systemd/system").is_dir() {
         return;

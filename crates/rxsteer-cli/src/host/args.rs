@@ -1,4 +1,4 @@
-//! What `rxsteer host` is given.
+//! The command line of `rxsteer host`.
 
 use crate::change_spec::parse_interval;
 use crate::input_args::parse_sample;
@@ -192,7 +192,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) json: bool,
 }
 
-/// A turn has to have enough ticks of the CPU's clock (10 ms each) to count.
+/// A turn needs enough ticks of the CPU's clock (10 ms each) to be conclusive.
 const SHORTEST_VERIFY: Duration = Duration::from_secs(3);
 const LONGEST_VERIFY: Duration = Duration::from_secs(3600);
 

@@ -1,6 +1,6 @@
-//! `rxsteer host`: the kernel's own steering, shown, set and set back.
+//! `rxsteer host`: shows, sets and restores the kernel's own steering.
 //!
-//! Facts, plans and writes are `rxsteer-host`'s; here they are asked for, shown and confirmed.
+//! `rxsteer-host` collects facts, makes plans and writes; this module handles options, output and confirmation.
 
 pub(crate) mod apply;
 pub(crate) mod args;
@@ -31,7 +31,7 @@ pub(crate) fn command(args: &HostArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// The interfaces there are. Of a recorded tree only names and numbers are known this way.
+/// All interfaces. For a recorded tree only names and indices are known.
 fn listed(root: &Root) -> Result<Vec<Link>, HostError> {
     if root.is_host() {
         return links();
@@ -41,7 +41,7 @@ fn listed(root: &Root) -> Result<Vec<Link>, HostError> {
     Ok(InterfaceKnobs::look_at_all(root)?.into_iter().map(link).collect())
 }
 
-/// Those that names and patterns mean; without any, the NICs. The nearest name is in the error.
+/// The interfaces that match names and patterns; without any, the NICs. The error contains the nearest name.
 fn chosen<'a>(root: &Root, names: &[String], links: &'a [Link]) -> anyhow::Result<Vec<&'a Link>> {
     Ok(match names {
         [] if root.is_host() => check::nics(links),
@@ -50,7 +50,7 @@ fn chosen<'a>(root: &Root, names: &[String], links: &'a [Link]) -> anyhow::Resul
     })
 }
 
-/// The settings of those.
+/// The settings of these interfaces.
 fn interfaces(root: &Root, names: &[String]) -> anyhow::Result<Vec<InterfaceKnobs>> {
     let links = listed(root)?;
     let look = |link: &Link| Ok(InterfaceKnobs::look(root, &link.name)?);

@@ -1,4 +1,4 @@
-//! Questions on the terminal, and waiting for their answer, a signal, or an end of time.
+//! Asks questions on the terminal, and waits for an answer, a signal, or a timeout.
 
 use anyhow::Context;
 use nix::errno::Errno;
@@ -10,10 +10,10 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often a process in the background looks whether it has the terminal.
+/// How often a background process checks whether it has the terminal.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// Asks for a yes on the terminal; without one it is refused.
+/// Asks for confirmation on the terminal; an error without a terminal.
 pub(super) fn ask(question: &str) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     anyhow::ensure!(
@@ -29,35 +29,36 @@ pub(super) fn ask(question: &str) -> anyhow::Result<bool> {
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The time.
+    /// The time was over.
     Time,
     /// A line was entered.
     Line,
     /// Standard input was closed: the terminal is gone.
     Closed,
-    /// SIGINT, SIGTERM, or SIGHUP, which a terminal sends when it goes.
+    /// SIGINT, SIGTERM, or SIGHUP, which a terminal sends when it is closed.
     Signal,
 }
 
-/// Signals are not delivered from when this is made on, but waited for: a change is whole or undone.
+/// While this exists, signals are not delivered; the program waits for them instead. So a change is either complete or
+/// undone.
 pub(crate) struct Waiting {
     signals: SignalFd,
 }
 
 impl Waiting {
-    /// Begins to hold signals back.
+    /// Starts to block signals.
     pub(crate) fn begin() -> anyhow::Result<Waiting> {
         let set: SigSet = crate::signals::block()?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC);
         Ok(Waiting { signals: signals.context("can't wait for signals")? })
     }
 
-    /// Waits that long; true where a signal came, at once.
+    /// Waits for this time; returns true immediately if a signal arrives.
     pub(crate) fn is_ended_within(&self, time: Duration) -> bool {
         self.until(time, false) == Ended::Signal
     }
 
-    /// Waits that long for a line on standard input.
+    /// Waits for this time for a line on standard input.
     pub(super) fn for_line(&self, time: Duration) -> Ended {
         self.until(time, true)
     }
@@ -69,14 +70,14 @@ impl Waiting {
             let mut left = end.saturating_duration_since(Instant::now());
             let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             if reads && is_in_background() {
-                // Reading would stop this process.
+                // Reading in the background would stop this process.
                 left = left.min(BETWEEN_LOOKS);
             } else if reads {
                 watched.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
             }
-            // Rounded up: a wait of less than a millisecond is none.
+            // Rounded up, since a wait of less than a millisecond would be none.
             let left_ms = u16::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
-            // An interrupted poll is tried again.
+            // If the poll was interrupted, the loop repeats it.
             let _ = poll(&mut watched, PollTimeout::from(left_ms));
             let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
             if is_ready(&watched[0]) {
@@ -99,7 +100,8 @@ fn is_in_background() -> bool {
     tcgetpgrp(std::io::stdin()).is_ok_and(|group| group != getpgrp())
 }
 
-/// Reads a byte that is there: nothing is taken that is not ours, and a part of a line does not make this wait for the rest.
+/// Reads one available byte. So this takes nothing that belongs to others, and an incomplete line does not make it
+/// wait.
 fn read_byte() -> Option<Ended> {
     let mut byte = [0];
     match read(std::io::stdin(), &mut byte) {

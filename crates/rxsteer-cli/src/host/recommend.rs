@@ -1,4 +1,4 @@
-//! `rxsteer host recommend`: measured, judged, said.
+//! `rxsteer host recommend`: measures, and prints a recommendation.
 
 use super::args::RecommendArgs;
 use super::{chosen, listed};
@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Frames captured of an interface at most.
+/// The most frames captured of an interface.
 const FRAMES: u64 = 5000;
-/// How long to sleep before looking whether to stop.
+/// How long to sleep before checking whether to stop.
 const STEP: Duration = Duration::from_millis(50);
 
-/// What was found out about an interface, and what follows.
+/// The facts about an interface, and the recommendation.
 pub(crate) struct Recommended {
     pub(crate) facts: Facts,
     pub(crate) measured: Measurement,
@@ -44,13 +44,13 @@ pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outco
         return Ok(Outcome::Success);
     }
     let stop = stop_on_interrupt(&[])?;
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     let is_ended = |time| {
         sleep(time);
         stop.load(Ordering::Relaxed)
     };
     let all = measure(root, &chosen, args.duration, args.capture, &stop, is_ended)?;
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     if stop.load(Ordering::Relaxed) {
         output::note("rxsteer: interrupted before the measurement was complete");
         return Ok(Outcome::Interrupted);
@@ -63,8 +63,8 @@ pub(crate) fn command(root: &Root, args: &RecommendArgs) -> anyhow::Result<Outco
     Ok(Outcome::Success)
 }
 
-/// Measures these interfaces at the same time, and judges each. `is_ended_within` waits so long, and returns true where the
-/// measurement is to end; `stop` ends captures.
+/// Measures these interfaces at the same time, and judges each. `is_ended_within` waits for a time, and returns true if
+/// the measurement must end; `stop` ends captures.
 pub(crate) fn measure(
     root: &Root,
     chosen: &[Link],
@@ -115,7 +115,7 @@ pub(crate) fn measure(
     each.collect()
 }
 
-/// Whether `rxsteer run` is worth naming for an interface; else why not.
+/// Whether `rxsteer run` is worth recommending for an interface; otherwise why not.
 fn runs(link: &Link, host: &Host) -> Result<(), String> {
     attaches(link, host)?;
     if link.is("veth") {
@@ -124,7 +124,7 @@ fn runs(link: &Link, host: &Host) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `rxsteer run` can attach to an interface in native mode, as `rxsteer check` judges; else why not.
+/// Whether `rxsteer run` can attach to an interface in native mode, as `rxsteer check` judges it; otherwise why not.
 pub(crate) fn attaches(link: &Link, host: &Host) -> Result<(), String> {
     if cfg!(not(feature = "xdp")) {
         return Err("this build has no in-kernel path".to_owned());
@@ -137,7 +137,7 @@ pub(crate) fn attaches(link: &Link, host: &Host) -> Result<(), String> {
     }
     match interface.xdp {
         Some(xdp) if !xdp.redirects() => Err("its driver has no native XDP".to_owned()),
-        // Before Linux 6.3 only trying says it.
+        // Before Linux 6.3 only an attempt shows this.
         _ => Ok(()),
     }
 }

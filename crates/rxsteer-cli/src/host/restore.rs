@@ -1,4 +1,4 @@
-//! `rxsteer host restore`: back to what was before.
+//! `rxsteer host restore`: restores the former settings.
 
 use super::apply::{reload, short};
 use super::args::RestoreArgs;
@@ -40,7 +40,7 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
             return Ok(Outcome::Success);
         }
     }
-    // It is idempotent: an end by a signal between two values would do no harm, and this is quick.
+    // A restore is idempotent and quick, so a signal between two values would be harmless.
     let _waiting = Waiting::begin()?;
     if let Err(damaged) = journal.check() {
         note(&format!("rxsteer: {damaged}"));
@@ -55,7 +55,7 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
     Ok(if is_whole { Outcome::Success } else { Outcome::Findings })
 }
 
-/// What the question is about.
+/// The subject of the question.
 fn asked(preview: &[Restored], files: &[String]) -> String {
     let mut text: String = preview.iter().map(line).collect();
     for path in files {
@@ -64,7 +64,7 @@ fn asked(preview: &[Restored], files: &[String]) -> String {
     text.trim_end().to_owned()
 }
 
-/// What became of a value, or would.
+/// The result for a value, or its preview.
 fn line(one: &Restored) -> String {
     use change::Outcome;
     let (path, was) = (printable(&one.path), short(&one.original));

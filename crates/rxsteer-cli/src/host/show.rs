@@ -1,4 +1,4 @@
-//! `rxsteer host show`: what is set, as text and as JSON.
+//! `rxsteer host show`: prints the settings, as text and as JSON.
 
 use super::args::ShowArgs;
 use super::listed;
@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Where texts begin.
+/// The column at which texts begin.
 const INDENT: usize = 26;
-/// More interrupts are shown in one line.
+/// If there are more interrupts, they are shown in one line.
 const MOST_INTERRUPTS: usize = 8;
 
-/// All that was looked at.
+/// All collected facts.
 struct Looked {
     topology: Topology,
     core: Globals,
     interfaces: Vec<LookedAt>,
     others: Vec<Other>,
-    /// Counters, since boot or for that long.
+    /// Counters since boot, or for this period.
     softnet: Option<Load>,
     sample: Option<Duration>,
 }
@@ -33,7 +33,7 @@ struct Looked {
 /// One interface.
 struct LookedAt {
     knobs: InterfaceKnobs,
-    /// What netlink says; nothing of a recorded tree.
+    /// What netlink reports; `None` for a recorded tree.
     offloads: Option<Offloads>,
     spreading: Spreading,
 }
@@ -106,7 +106,7 @@ impl Looked {
         })
     }
 
-    /// Counts since boot, or rates a second.
+    /// Counts since boot, or rates per second.
     fn counted(&self, cpu: &rxsteer_host::CpuLoad) -> Value {
         let count = |count: u32| match self.sample {
             None => json!(count),
@@ -350,7 +350,7 @@ impl LookedAt {
         let function = rss.function.as_deref().unwrap_or("an unknown function");
         let fields = |flow: &str| {
             let fields = rss.fields.get(flow)?;
-            // A driver shows no field for kinds of packets that it does not hash.
+            // A driver reports no fields for kinds of packets that it does not hash.
             Some(match fields.is_empty() {
                 true => format!("; {flow} is not hashed"),
                 false => format!("; {flow} by {}", fields.join(", ")),
@@ -361,7 +361,7 @@ impl LookedAt {
     }
 }
 
-/// Queues one after the other that are set alike, in a line.
+/// Combines consecutive queues with the same settings into one line.
 fn grouped<T>(
     queues: &[T],
     kind: &str,

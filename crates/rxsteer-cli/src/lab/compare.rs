@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What a comparison reads of a report.
+/// The parts of a report that a comparison reads.
 #[derive(Deserialize)]
 struct Saved {
     experiment: String,
@@ -29,7 +29,7 @@ struct Saved {
 struct Machine {
     kernel: String,
     cpu: String,
-    // Reports of former versions have the other name.
+    // Reports of former versions use the other name.
     #[serde(rename = "cpu_count", alias = "cpus")]
     cpus: usize,
     rxsteer: String,
@@ -60,9 +60,9 @@ struct Compared {
     metric: String,
     a: Figure,
     b: Figure,
-    /// Median of B to that of A; `None` where that of A is 0.
+    /// The median of B divided by that of A; `None` if that of A is 0.
     ratio: Option<f64>,
-    /// Whether the intervals have a value in common; `None` where they cover too little, or a report allows no verdict.
+    /// Whether the intervals overlap; `None` if they cover too little, or if a report allows no verdict.
     overlap: Option<bool>,
 }
 
@@ -76,7 +76,7 @@ struct Comparison {
     /// Why a report allows no verdict.
     no_verdict_a: Option<String>,
     no_verdict_b: Option<String>,
-    /// Rows that only one report has a figure for.
+    /// Rows with a figure in only one report.
     only_a: Vec<String>,
     only_b: Vec<String>,
 }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(change(|of| of.partial = true).rows[0].overlap, None);
         assert_eq!(change(|of| of.rounds = 5).rows[0].overlap, None);
         assert_eq!(change(|of| of.steal_percent = 9.0).rows[0].overlap, None);
-        // A figure that fewer rounds have than the others.
+        // A figure with fewer rounds than the others.
         let failed = change(|of| of.rows[0].metrics.get_mut("t").unwrap().rounds = 5);
         assert_eq!((failed.rows[0].overlap, failed.no_verdict_b), (None, None));
         assert_eq!(change(|_| ()).rows[0].overlap, Some(false));

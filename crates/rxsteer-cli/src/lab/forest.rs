@@ -1,6 +1,6 @@
 //! The chart of an experiment: each method's ratio to the baseline with its interval, on a logarithmic axis.
 //!
-//! It is narrow, so that it can be read on a telephone without scaling.
+//! It is narrow, so that it is readable on a phone without scaling.
 
 use super::tables;
 use plotters::prelude::*;
@@ -19,12 +19,12 @@ const AXIS: i32 = 40;
 /// The least and greatest ratio that is drawn; an interval beyond them ends at the edge.
 const LIMITS: (f64, f64) = (1e-3, 1e3);
 
-/// Colours of findings that can be read on white and on black: better, worse, others.
+/// Colours of findings that are readable on white and on black: better, worse, others.
 const BETTER: RGBColor = RGBColor(0, 130, 200);
 const WORSE: RGBColor = RGBColor(213, 94, 0);
 const OTHER: RGBColor = RGBColor(128, 128, 128);
 
-/// The chart as SVG; `None` if nothing is compared.
+/// The chart as SVG; `None` if there is no comparison.
 pub(super) fn of(report: &Report) -> anyhow::Result<Option<String>> {
     let compared = |row: &&Row| row.against.is_some();
     let ends = || {
@@ -95,7 +95,7 @@ fn colour(against: &Against) -> RGBColor {
     }
 }
 
-/// Ratios to write under the axis: 1 and a few others, as powers of one step.
+/// Ratios for the labels of the axis: 1 and a few others, as powers of one step.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let steps = [1.1, 1.25, 1.5, 2.0, 4.0, 10.0, 100.0, 1000.0];
     // At most five, so that the texts have room.

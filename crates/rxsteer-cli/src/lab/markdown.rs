@@ -1,4 +1,4 @@
-//! A report as Markdown, which is also what a terminal shows.
+//! A report as Markdown, which is also printed on terminals.
 
 use super::tables::{self, ABOUT_PUBLISHED, Table};
 use rxsteer_lab::experiment::Report;

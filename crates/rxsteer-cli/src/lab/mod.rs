@@ -1,5 +1,5 @@
-//! `rxsteer lab`: experiments on this machine. The experiments are in the crate `rxsteer-lab`; here are its command line and the
-//! text of its reports.
+//! `rxsteer lab`: experiments on this machine. The crate `rxsteer-lab` contains the experiments; this module contains
+//! the command line and the text of the reports.
 
 pub(crate) mod args;
 mod calibrate;
@@ -38,7 +38,7 @@ pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Begins to measure, which is refused beside another lab. What a killed lab left is restored first.
+/// Begins to measure; refused while another lab runs. First restores what a killed lab left.
 fn begin() -> anyhow::Result<Begun> {
     let waits = |process: Option<u32>| {
         let process = process.map_or_else(String::new, |process| format!(" (process {process})"));
@@ -55,7 +55,7 @@ fn begin() -> anyhow::Result<Begun> {
     Ok(begun)
 }
 
-/// Fails if a file can't be written: minutes of measurements are not for such a file. It stays as it is.
+/// Fails if a file cannot be written, before minutes of measurements. It does not change the file.
 fn writable(path: &Path, what: &str) -> anyhow::Result<()> {
     let failed = || format!("cannot write the {what} {}", shown(path));
     let was_there = path.symlink_metadata().is_ok();
@@ -67,7 +67,7 @@ fn writable(path: &Path, what: &str) -> anyhow::Result<()> {
 }
 
 fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
-    // Beside a lab that measures there is nothing to restore: it did that.
+    // If another lab is measuring, it has already restored everything.
     for what in rxsteer_lab::begin(|_| false).iter().flat_map(|begun| &begun.left) {
         note(&format!("rxsteer: {}", printable(what)));
     }

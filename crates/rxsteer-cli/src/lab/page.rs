@@ -6,7 +6,7 @@ use rxsteer_lab::experiment::Report;
 use rxsteer_report::html::{self, escaped, styled};
 use std::fmt::Write;
 
-/// In addition to the common style: dark screens, narrow screens, and charts that take the colours of the page.
+/// Rules in addition to the common style: for dark screens, narrow screens, and charts in the colours of the page.
 const STYLE: &str = "\
 :root { color-scheme: light dark; }
 section ul { margin: 0; padding-left: 20px; } code { overflow-wrap: anywhere; }
@@ -20,7 +20,7 @@ h3 { font-size: 18px; margin: 32px 0 4px; }
 }
 ";
 
-/// The page of these experiments, which are of one run.
+/// The page with the experiments of one run.
 pub(super) fn of(reports: &[Report]) -> anyhow::Result<String> {
     let names: Vec<&str> = reports.iter().map(|report| report.experiment).collect();
     let title = format!("rxsteer lab: {}", names.join(", "));

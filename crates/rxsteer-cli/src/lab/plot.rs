@@ -7,7 +7,7 @@ use rxsteer_lab::validate::Validation;
 const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(230, 159, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 
-/// An SVG: a point per row, a line where both are equal, and lines 10 % above and below.
+/// An SVG with one point per row, a line where both are equal, and lines 10 % above and below.
 pub(super) fn predicted_and_measured(validation: &Validation) -> anyhow::Result<String> {
     let rows = || validation.rows.iter().filter_map(|row| Some((row, row.measured.rate?.median)));
     let all = || rows().flat_map(|(row, measured)| [row.prediction.predicted.rate, measured]);

@@ -24,7 +24,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
     let chosen =
         args.names.iter().map(|name| find(&experiments, name)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<&str> = chosen.iter().map(|experiment| experiment.about().name).collect();
-    // Also restores interfaces that a killed lab had, so that they can be found next.
+    // Also restores interfaces that a killed lab had borrowed, so that they are found next.
     let _begun = begin()?;
     if let Some(folder) = &args.report {
         std::fs::create_dir_all(folder).with_context(|| {
@@ -70,7 +70,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
         bar.finish_and_clear();
         let mut report = match report {
             Ok(report) => report,
-            // The others may run.
+            // The other experiments may still run.
             Err(why) => {
                 let why = format!("the experiment {name} could not run: {why}");
                 note(&format!("rxsteer: {}", printable(&why)));
@@ -94,7 +94,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
             markdown::of(&report)
         };
         reports.push(report);
-        // The next experiment may be written all the same, and this one is printed.
+        // If this fails, the next experiment may still be written, and this one is printed.
         if let Some(folder) = &args.report
             && let Err(why) = save(folder, &reports)
         {
@@ -112,7 +112,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Lets the experiments have two interfaces of this machine, unless they are in use.
+/// Makes the experiments use two interfaces of this machine, unless these are in use.
 fn take(steered: &str, peer: &str, force: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         steered != peer,
@@ -175,7 +175,8 @@ pub(super) fn quoted(word: &str) -> String {
     }
 }
 
-/// Writes the files of the last report, and the page of all. What can't be written does not keep the others from being written.
+/// Writes the files of the last report, and the page of all reports. A file that cannot be written does not prevent the
+/// others.
 fn save(folder: &Path, reports: &[Report]) -> anyhow::Result<()> {
     let mut files = vec![(PAGE.to_owned(), page::of(reports)?)];
     if let Some(report) = reports.last() {
@@ -189,11 +190,11 @@ fn save(folder: &Path, reports: &[Report]) -> anyhow::Result<()> {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     });
-    // All are written before the first error is looked for.
+    // Writes all files before reporting the first error.
     written.collect::<Vec<_>>().into_iter().collect()
 }
 
-/// A bar on standard error, on a terminal only.
+/// A progress bar on standard error, only on a terminal.
 pub(super) fn bar(quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -46,7 +46,7 @@ pub(super) fn of_load(report: &Report, rows: &[&Row]) -> Table {
     Table { header, rows: rows.iter().map(cells).collect() }
 }
 
-/// Published figures beside the measured ones; `None` without any.
+/// The published figures with the measured ones; `None` if there are none.
 pub(super) fn published(report: &Report) -> Option<Table> {
     let text = |value: Option<f64>, of: fn(f64) -> String| value.map_or("–".to_owned(), of);
     let cells = |row: &Published| {
@@ -67,20 +67,20 @@ pub(super) fn published(report: &Report) -> Option<Table> {
     })
 }
 
-/// What the ratios of [`published`] are.
+/// What the ratios of [`published`] mean.
 pub(super) const ABOUT_PUBLISHED: &str = "Other CPUs, NICs and kernels: compare ratios, not figures. A ratio is to the first row of \
 the same table with the same metric; the rows without a ratio are those. A veth pair has no interrupts, and here sender and receiver share the CPUs.";
 
-/// Where rxsteer does better or worse than the baseline.
+/// Where rxsteer is better or worse than the baseline.
 #[derive(Default)]
 pub(super) struct Balance {
     pub(super) loses: Vec<String>,
     pub(super) gains: Vec<String>,
 }
 
-/// The rows of rxsteer, by the side of the baseline on which they are; those exactly beside it are left out.
+/// The rows of rxsteer, divided into better and worse than the baseline; equal ones are left out.
 ///
-/// A row loses if its finding is "worse", or if its mean ratio is on the worse side, also where that is not significant.
+/// A row is worse if its finding is "worse", or if its mean ratio is worse, even if that is not significant.
 pub(super) fn balance(report: &Report) -> Balance {
     let mut balance = Balance::default();
     for row in report.rows.iter().filter(|row| row.method.is_rxsteer()) {
@@ -105,7 +105,7 @@ pub(super) fn balance(report: &Report) -> Balance {
     balance
 }
 
-/// Kernel, CPUs, versions, and how the run went.
+/// Kernel, CPUs, versions, and the circumstances of the run.
 pub(super) fn machine(report: &Report) -> String {
     let machine = &report.machine;
     let virtual_machine = if machine.virtual_machine { ", a virtual machine" } else { "" };
@@ -167,7 +167,7 @@ pub(super) fn number(figure: f64) -> String {
     }
 }
 
-/// A ratio to two digits behind the point, more of them where it is small.
+/// A ratio with two decimal places, or more if it is small.
 pub(super) fn ratio(ratio: f64) -> String {
     if ratio < 0.095 { format!("{ratio:.5}") } else { format!("{ratio:.2}") }
 }

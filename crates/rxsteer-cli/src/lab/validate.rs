@@ -38,7 +38,7 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     let stop = stop_on_interrupt(&[])?;
     let name = path.display().to_string();
     let predicted = predict(&text, &name, args.quick, &stop)?;
-    // A damaged file is named before what the machine lacks.
+    // A damaged file is reported before what the machine lacks.
     if let Some(lacks) = lacks().filter(|_| !args.predict_only) {
         anyhow::bail!("nothing can be measured here: {lacks}");
     }
@@ -84,9 +84,9 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Refuses two names of one file: what is written there would replace the other.
+/// Refuses two names for the same file: one output would replace the other.
 fn different(files: &[(&str, &Path)]) -> anyhow::Result<()> {
-    // A file that is not there yet has the name that it will have.
+    // For a file that does not exist yet: the path that it will have.
     let real = |path: &Path| {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         path.canonicalize().unwrap_or_else(|_| {
@@ -106,7 +106,8 @@ fn different(files: &[(&str, &Path)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes predictions so that they survive a crash of the machine. Other predictions that are there may have been published, so they stay.
+/// Writes predictions so that they survive a crash of the machine. Existing ones may have been published, so they are
+/// not replaced.
 fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     let there = path.is_file().then(|| std::fs::read(path)).transpose();
     let failed = || format!("cannot write the predictions {}", shown(path));
@@ -125,7 +126,7 @@ fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The report as Markdown, which is also what a terminal shows.
+/// The report as Markdown, which is also printed on terminals.
 fn markdown(validation: &Validation) -> String {
     let mut text = String::new();
     let short = if validation.quick { " A short run: its figures prove nothing." } else { "" };
@@ -170,7 +171,7 @@ fn markdown(validation: &Validation) -> String {
     text
 }
 
-/// The lines of a row: one for each of its figures.
+/// The lines of a row, one for each of its figures.
 fn lines(text: &mut String, row: &Row) {
     let of = &row.prediction;
     let rate = match &of.load {
@@ -210,7 +211,7 @@ fn lines(text: &mut String, row: &Row) {
     }
 }
 
-/// The result for one figure; whether the goals are met, if there is a verdict.
+/// The result for one figure, and whether the goals are met, if there is a verdict.
 fn result(score: &Score, verdict: bool) -> String {
     let Score { what, adjusted, rows, simulator, null, nearer, farther, pairs } = score;
     let goal = |met: bool| match (verdict, met) {

@@ -15,7 +15,7 @@ use rxsteer_user::core::CpuSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Least and most of `--ring-size`, in MiB: two blocks, and what a signed size of the kernel holds.
+/// Limits of `--ring-size`, in MiB: two blocks, and what fits into a signed size in the kernel.
 const LEAST_RING: u64 = 1;
 const MOST_RING: u64 = 1024;
 

@@ -1,8 +1,8 @@
-//! `--filter`: expressions of tcpdump as classic BPF.
+//! `--filter`: compiles expressions of tcpdump to classic BPF.
 //!
-//! tcpdump compiles them, as a program of its own. libpcap has the only maintained compiler; linking it would make it a
-//! requirement of every build, and no crate has one of its own. tcpdump asks the interface for its link type, and knows
-//! how the kernel keeps VLAN tags.
+//! A separate tcpdump process compiles them. libpcap has the only maintained compiler; to link it would make it a
+//! requirement of every build, and no crate has its own compiler. tcpdump queries the interface for its link type, and
+//! handles the kernel's treatment of VLAN tags.
 
 use anyhow::{Context, bail, ensure};
 use rxsteer_user::printable;
@@ -10,7 +10,7 @@ use rxsteer_user::source::packet::FilterInstruction;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-/// What the kernel takes at most (`BPF_MAXINSNS`).
+/// The most instructions that the kernel accepts (`BPF_MAXINSNS`).
 const MOST: usize = 4096;
 
 /// The instructions for packets of `interface` that match `expression`.
@@ -32,7 +32,7 @@ pub(crate) fn compile(expression: &str, interface: &str) -> anyhow::Result<Vec<F
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Reads what `tcpdump -ddd` prints: how many instructions, and a line for each.
+/// Parses the output of `tcpdump -ddd`: the number of instructions, and a line for each.
 fn parse(text: &str) -> anyhow::Result<Vec<FilterInstruction>> {
     let mut lines = text.lines();
     let count: Option<usize> = lines.next().and_then(|line| line.trim().parse().ok());

@@ -38,7 +38,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use watch::Watch;
 
-/// An interface, and what is shown of it.
+/// An interface, with what the status shows of it.
 struct Interface {
     name: String,
     link: &'static str,
@@ -78,13 +78,13 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         );
     }
     let end = Arc::new(AtomicBool::new(false));
-    // What was received until a signal came is all there is: nothing is interrupted.
+    // Packets received until a signal arrives are the complete input, so the run does not count as interrupted.
     end_on_signals(vec![end.clone()])?;
     args.events.refuse_beside(
         &args.steer.config,
         args.records.output.flows.iter().cloned().chain(args.out.files(&config)),
     )?;
-    // Before anything is received: readers of pipes may let it wait.
+    // Done before receiving: opening a pipe may wait for its reader.
     let mut sinks = args.out.open(std::iter::empty::<&str>(), &config, &end)?;
     let mut bound = args.listen.bind()?;
     let events = EventsTo::open(&args.events)?.begin()?;
@@ -139,7 +139,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
             note_choice(args);
             watch = Some(Watch::start(progress, args.json, args.duration, end.clone()));
         });
-    // A server that could not begin is said after what was received.
+    // A failure to start the server is reported after the results.
     let served = serving.map_or(Ok(()), |serving| serving?.stop());
     drop((watch, attending));
     let mut report = report?;
@@ -148,7 +148,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     }
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
-    // Those at the end, after all changes.
+    // Read at the end, after all changes.
     if let Some(control) = controlled {
         let (last, max_backlog) = control.settings();
         config.steer_by(last);
@@ -188,7 +188,7 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
 
 /// The interface of each RX queue.
 fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
-    // Without a list of interfaces, records do without their numbers.
+    // If interfaces cannot be listed, records lack their indices.
     let links = rxsteer_host::links().unwrap_or_default();
     let of = |named: &Named| {
         let index = links.iter().find(|link| link.name == named.name).map_or(0, |link| link.index);
@@ -197,9 +197,9 @@ fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
     named.iter().flat_map(|one| one.rx_queues.clone().map(move |_| of(one))).collect()
 }
 
-/// What the status has, beside counts.
+/// The status, except for counts.
 fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
-    // Without a list of interfaces none has a number.
+    // If interfaces cannot be listed, none has an index.
     let links = rxsteer_host::links().unwrap_or_default();
     let origin = |named: &Named| Origin {
         name: named.name.clone(),
@@ -217,12 +217,13 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
     }
 }
 
-/// With so many CPUs for each RX queue or more, those that receive get no other packets unless the user names CPUs. A worker beside an
-/// RX thread gets as many packets as any other, and has less time for them: under an even load 16 workers on 16 CPUs did 0.48 to 0.71 times as
-/// many packets of 1 µs as 15 (docs/results/lab-16/workers.md, where full backlogs wait). The number was chosen, not measured.
+/// With at least this many CPUs per RX queue, receiving CPUs get no other packets unless the user names CPUs. A worker
+/// on the CPU of an RX thread gets as many packets as any other, but has less time for them: under an even load 16
+/// workers on 16 CPUs did 0.48 to 0.71 times as many packets of 1 µs as 15 (docs/results/lab-16/workers.md, where full
+/// backlogs wait). The number was chosen, not measured.
 const CPUS_FOR_APART: usize = 4;
 
-/// The CPUs that packets are spread over, and those that receive, of `all` CPUs.
+/// The CPUs that packets are spread over, and those that receive, from `all` CPUs.
 fn apart(all: CpuSet, queues: u16) -> (CpuSet, Vec<CpuId>) {
     let receiving: Vec<CpuId> = all.iter().take(usize::from(queues)).collect();
     let others = CpuSet::new(all.iter().skip(receiving.len()));
@@ -239,7 +240,7 @@ fn queues_of(interfaces: &[Named]) -> u16 {
     interfaces.last().map_or(0, |last| last.rx_queues.end)
 }
 
-/// `config` as the arguments describe it, but for what it is steered by.
+/// `config` as the arguments describe it, except for the steering.
 fn pipeline_config(
     args: &LiveArgs,
     interfaces: &[Named],
@@ -264,7 +265,7 @@ fn pipeline_config(
     config
 }
 
-/// What a run would have to be given to be repeated, beside what the report says elsewhere.
+/// The options needed to repeat a run, except those that the report has elsewhere.
 fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
     let mut settings = decisive(config);
     let others = json!({
@@ -305,7 +306,7 @@ fn shown_interface(interface: &Interface) -> Value {
     })
 }
 
-/// The handlers that send packets on, one for each CPU; none where nothing is sent.
+/// The handlers that send packets on, one per CPU; none if nothing is sent.
 fn handlers(outgoing: Option<Outgoing>, cpus: usize) -> anyhow::Result<Vec<Box<dyn Handler>>> {
     let Some(mut outgoing) = outgoing else { return Ok(Vec::new()) };
     (0..cpus).map(|_| outgoing()).collect()

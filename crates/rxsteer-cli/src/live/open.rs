@@ -1,4 +1,4 @@
-//! Which way packets come, and a source for each RX queue.
+//! Chooses how packets are received, and opens a source for each RX queue.
 
 use super::args::{Io, LiveArgs};
 use super::filter;
@@ -14,17 +14,17 @@ use rxsteer_user::{PipelineConfig, printable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// How packets come, once that is decided.
+/// How packets are received, once that is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Packet sockets: copies, beside the host's stack.
+    /// Packet sockets: copies; the host's stack also receives the packets.
     Packet,
-    /// AF_XDP sockets: instead of the host's stack.
+    /// AF_XDP sockets: the host's stack does not receive the packets.
     Xdp,
 }
 
 impl Way {
-    /// By the arguments: `auto` never takes packets away from the host, unless they are to be sent on.
+    /// Chooses by the arguments: `auto` never takes packets away from the host, unless they should be sent on.
     pub(super) fn of(args: &LiveArgs) -> anyhow::Result<Way> {
         match (args.io, &args.bridge) {
             (Io::Packet, _) | (Io::Auto, None) => {
@@ -58,8 +58,7 @@ impl Way {
     }
 }
 
-/// The interfaces of the arguments, with the RX queues that they are received by: by packet sockets at most one for each of
-/// `rx_cpus` CPUs.
+/// The interfaces of the arguments, with their RX queues: for packet sockets at most one for each of `rx_cpus` CPUs.
 pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::Result<Vec<Named>> {
     let given: Vec<&String> = args.interfaces.iter().chain(&args.bridge).collect();
     for (index, name) in given.iter().enumerate() {
@@ -71,7 +70,7 @@ pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::R
     }
     let links = rxsteer_host::links()?;
     let names: Vec<String> = given.into_iter().cloned().collect();
-    // A misspelt name is refused with the nearest one.
+    // A misspelt name is refused, with the nearest valid one.
     let chosen = check::chosen(&names, &links)?;
     ensure!(
         args.bridge.is_none() || chosen.len() == 2,
@@ -83,7 +82,7 @@ pub(super) fn interfaces(args: &LiveArgs, way: Way, rx_cpus: usize) -> anyhow::R
         check::note_down(link);
         let name = &link.name;
         let queues = match way {
-            // Each socket's filter sees all packets of the interface: more of them than threads are only a cost.
+            // Each socket's filter sees all packets of the interface, so more sockets than threads only add cost.
             Way::Packet => link.rx_queues().unwrap_or(1).clamp(1, (rx_cpus as u32).max(1)),
             Way::Xdp => rx_queues_of(name)?,
         };
@@ -114,7 +113,7 @@ fn rx_queues_of(_: &str) -> anyhow::Result<u32> {
     )
 }
 
-/// Opens sources on `interfaces` that end when `end` is set.
+/// Opens sources on `interfaces`, which end when `end` is set.
 pub(super) fn open(
     args: &LiveArgs,
     way: Way,
@@ -144,7 +143,7 @@ fn open_packet(
         let mut options = PacketOptions::default();
         options.ring_bytes = (args.ring_size << 20) / u64::from(sockets);
         options.copy = args.copy;
-        // A bridge passes on what is for others.
+        // A bridge also passes on packets for other hosts.
         options.promiscuous = args.promiscuous || args.bridge.is_some();
         options.forwards = args.bridge.is_some();
         options.outgoing = args.outgoing;
@@ -173,7 +172,7 @@ fn open_packet(
     Ok(Opened { sources, links, modes, outgoing, _kept: Vec::new() })
 }
 
-/// Sends by one interface what the other received, by packet sockets.
+/// Sends what one interface received on the other one, with packet sockets.
 fn bridge(interfaces: &[Named], links: &[&str]) -> anyhow::Result<Outgoing> {
     if let ([one, other], [link, other_link]) = (interfaces, links) {
         ensure!(
@@ -196,13 +195,13 @@ fn bridge(interfaces: &[Named], links: &[&str]) -> anyhow::Result<Outgoing> {
     Ok(Box::new(move || Ok(Box::new(Forwarder::new(Bridge::between(&ports), &ports)?))))
 }
 
-/// Why no flow may move to another CPU, if it is so: a bridge by packet sockets could send its packets by two TX queues. The
-/// kernel chooses the queue by the CPU that sends, and what is in another queue may be overtaken.
+/// Why no flow may move to another CPU, if so: a bridge with packet sockets could send its packets on two TX queues.
+/// The kernel chooses the queue by the sending CPU, and packets in another queue may be overtaken.
 pub(super) fn why_none_may_move(args: &LiveArgs, way: Way, named: &[Named]) -> Option<String> {
     if way != Way::Packet || args.bridge.is_none() {
         return None;
     }
-    // Without a list of interfaces nothing was named.
+    // If interfaces cannot be listed, none was named.
     let links = rxsteer_host::links().unwrap_or_default();
     named.iter().find_map(|Named { name, .. }| {
         let link = links.iter().find(|link| link.name == *name);
@@ -217,7 +216,7 @@ pub(super) fn why_none_may_move(args: &LiveArgs, way: Way, named: &[Named]) -> O
     })
 }
 
-/// Whether flows can move to other CPUs while the settings stay.
+/// Whether flows can move to other CPUs although the settings stay the same.
 pub(super) fn flows_can_move(config: &PipelineConfig) -> bool {
     config.policy.moves_flows() || !config.packet_rules.is_empty() || !config.pins()
 }

@@ -1,4 +1,4 @@
-//! What is said each second while interfaces are received from, and the end after a while.
+//! The output of each second while interfaces are received from, and the end after a time limit.
 
 use crate::output;
 use rxsteer_status::figures::grouped;
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often something is said.
+/// The time between two lines.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where it is said.
+/// Where the lines are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lines {
     Json,
@@ -22,7 +22,7 @@ enum Lines {
     None,
 }
 
-/// Says how far the receivers are until it is dropped, and sets `end` once `duration` is over.
+/// Prints the progress of the receivers until it is dropped, and sets `end` once `duration` is over.
 pub(crate) struct Watch {
     done: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -51,7 +51,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // ORDER: Relaxed; a request without data.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         self.done.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -69,7 +69,7 @@ fn watch(
 ) {
     let begun = Instant::now();
     let (mut before, mut next) = (Figures::default(), INTERVAL);
-    // ORDER: Relaxed, both; requests without data.
+    // ORDER: Relaxed, both; the flags are requests and carry no data.
     while !done.load(Ordering::Relaxed) {
         let elapsed = begun.elapsed();
         if duration.is_some_and(|duration| elapsed >= duration) {
@@ -78,7 +78,7 @@ fn watch(
         if elapsed >= next {
             let now = Figures::of(receivers, elapsed);
             match lines {
-                // A report that is not read any more is no reason to end.
+                // If the reader of the lines is gone, the run continues.
                 Lines::Json => drop(output::print(&format!("{}\n", now.json(&before)))),
                 Lines::Terminal => output::note(&now.line(&before)),
                 Lines::None => {}
@@ -91,7 +91,7 @@ fn watch(
     }
 }
 
-/// What was received until some moment.
+/// What was received until one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Figures {
     elapsed: Duration,
@@ -115,7 +115,7 @@ impl Figures {
         }
     }
 
-    /// Packets and bits a second since `before`.
+    /// Packets and bits per second since `before`.
     fn rates(&self, before: &Figures) -> (f64, f64) {
         let seconds = (self.elapsed - before.elapsed).as_secs_f64().max(1e-3);
         let per_second = |now: u64, before: u64| (now - before) as f64 / seconds;

@@ -13,7 +13,7 @@ use rxsteer_user::source::xdp::{self, Port, XdpOptions, XdpPort, XdpQueue, XdpSo
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Bytes of a frame's memory, for the size of rings.
+/// Memory of a frame in bytes, for the size of rings.
 const FRAME_BYTES: u64 = 2048;
 
 /// The interface of that name.
@@ -45,7 +45,7 @@ pub(super) fn open(
     let mut kept: Vec<Box<dyn Send>> = Vec::new();
     for Named { name, rx_queues } in interfaces {
         let link = link(name)?;
-        // A bridge passes on what is for others.
+        // A bridge also passes on packets for other hosts.
         if args.promiscuous || args.bridge.is_some() {
             let promiscuous = Promiscuous::on(link.index)
                 .with_context(|| format!("can't receive from {}", printable(name)))?;
@@ -68,7 +68,7 @@ pub(super) fn open(
     options.busy_poll_us = args.busy_poll;
     options.zero_copy = args.zero_copy.then_some(true);
     let mut opened = xdp::open(&ports, &options).context("can't receive by AF_XDP")?;
-    // Not before they attached: where that fails, the host goes on receiving.
+    // Not before the sockets are attached: if that fails, the host continues to receive.
     interfaces.iter().for_each(|named| note_taken(&named.name));
     let modes = opened.iter().map(mode).collect();
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn open(
     Ok(Opened { sources, links, modes, outgoing, _kept: kept })
 }
 
-/// Sends by one interface what the other received.
+/// Sends what one interface received on the other one.
 fn bridge(ports: Vec<XdpPort>) -> Outgoing {
     Box::new(move || {
         let forwarder = Forwarder::new(Bridge::between(&ports), &ports);
@@ -99,7 +99,7 @@ fn mode(port: &XdpPort) -> String {
     format!("AF_XDP, {} XDP, {copies}, {queues}", port.mode)
 }
 
-/// What is to be known once packets are taken away.
+/// The note when packets are taken away from the host.
 fn note_taken(name: &str) {
     output::note(&format!(
         "rxsteer: this host no longer receives what comes in at {}: AF_XDP takes packets before its stack. Use --io packet to \
@@ -108,7 +108,7 @@ fn note_taken(name: &str) {
     ));
 }
 
-/// What is to be known before a bridge sends frames on.
+/// The note before a bridge sends frames on.
 fn note_checksums(name: &str) {
     let shown = printable(name);
     let Ok(interface) = Interface::look(name) else { return };

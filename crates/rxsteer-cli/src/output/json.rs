@@ -35,7 +35,7 @@ pub(crate) fn run(run: &Run) -> Value {
     Value::Object(object)
 }
 
-/// The settings that decisions depend on, beside the policy and the hash.
+/// The settings that decisions depend on, except the policy and the hash.
 pub(crate) fn decisive(config: &PipelineConfig) -> Map<String, Value> {
     let rx_cpus: Vec<u16> = config.rx_cpus.iter().map(|cpu| cpu.get()).collect();
     let maps = config.rps_maps.iter().map(|(name, cpus)| format!("{name}={cpus}"));
@@ -65,7 +65,7 @@ pub(crate) fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// What became of flow records.
+/// The results for flow records.
 fn recorded(recorded: &Recorded) -> Value {
     let mut object = Map::new();
     object.insert("file".to_owned(), json!(recorded.file));
@@ -91,7 +91,7 @@ pub(crate) fn flow_counts(object: &mut Map<String, Value>, counts: &FlowCounts) 
     }
 }
 
-/// What was wrong with the input.
+/// The problems with the input.
 pub(crate) fn issues(issues: &[SourceIssue]) -> Value {
     let issue = |issue: &SourceIssue| {
         json!({

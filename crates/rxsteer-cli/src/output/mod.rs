@@ -1,4 +1,4 @@
-//! What the user sees.
+//! The output for the user.
 
 pub(crate) mod json;
 pub(crate) mod table;
@@ -10,13 +10,13 @@ use rxsteer_user::printable;
 use std::borrow::Cow;
 use std::io::Write;
 
-/// Prints to standard output, without control characters but for line ends and tabs. Where that is closed, whoever read it
-/// has seen enough (`rxsteer … | head`), and nothing is said.
+/// Prints to standard output, without control characters except line ends and tabs. If the reader has closed it
+/// (`rxsteer … | head`), nothing is reported.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_more(text).map(|_| ())
 }
 
-/// The same where more is to follow; returns whether it is still read.
+/// The same if more output follows; returns whether it is still read.
 pub(crate) fn print_more(text: &str) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(printable_lines(text).as_bytes()).and_then(|()| out.flush()) {
@@ -26,14 +26,14 @@ pub(crate) fn print_more(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Says something beside the result, on standard error, without control characters but for line ends and tabs.
+/// Prints a remark on standard error, without control characters except line ends and tabs.
 pub(crate) fn note(text: &str) {
     // There is no way to report that standard error is closed.
     let _ = writeln!(std::io::stderr(), "{}", printable_lines(text));
 }
 
-/// Several lines, fit to be printed. Names are to be made so before they become part of a line: they can hold line
-/// ends. JSON stays the same JSON.
+/// Several lines with escaped control characters. Names must be escaped before they become part of a line, since they
+/// can contain line ends. JSON is unchanged.
 fn printable_lines(text: &str) -> Cow<'_, str> {
     const LAYOUT: [char; 2] = ['\n', '\t'];
     if !text.contains(|c: char| c.is_control() && !LAYOUT.contains(&c)) {
@@ -48,7 +48,7 @@ fn printable_lines(text: &str) -> Cow<'_, str> {
     lines.into()
 }
 
-/// An error with its causes. Some errors have their cause's words in their own, which are not said again.
+/// An error with its causes. Some errors already contain the text of their cause, which is not repeated.
 pub(crate) fn error_text(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! The report a person reads.
+//! The report for people.
 
 use super::lines::field;
 use crate::finished::Run;
@@ -17,8 +17,8 @@ use rxsteer_user::{CpuReport, MovesByLoad, Report};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// One run: a table per CPU, what its columns mean, then totals. With `room` for lines of so many columns the table has a
-/// bar for each CPU.
+/// One run: a table per CPU, the meaning of its columns, then totals. If `room` is the number of columns of a line, the
+/// table has a bar for each CPU.
 pub(crate) fn run(run: &Run, room: Option<usize>) -> String {
     let mut text = per_cpu(&run.report, room);
     text.push('\n');
@@ -41,7 +41,7 @@ const COLUMNS: [(&str, &str); 7] = [
     ("mean list", "Packets handed over at once, on average; longer lists cost less per packet."),
 ];
 
-/// CPUs that got nothing are shown up to this many rows, then summed up.
+/// CPUs without packets are shown up to this many rows, and summarized beyond.
 const MOST_ROWS: usize = 16;
 
 fn per_cpu<H>(report: &Report<H>, room: Option<usize>) -> String {
@@ -73,12 +73,12 @@ fn per_cpu<H>(report: &Report<H>, room: Option<usize>) -> String {
 
 /// Columns between the table and its bars.
 const BAR_GAP: usize = 2;
-/// Columns of the longest bar. It takes no more than the terminal has, and there is none where it would have fewer than
-/// [`SHORTEST_ROOM`].
+/// The width of the longest bar. It uses no more than the terminal has, and there is no bar if it would be narrower
+/// than [`SHORTEST_ROOM`].
 const LONGEST_BAR: usize = 32;
 const SHORTEST_ROOM: usize = 4;
 
-/// A bar as long as `part` of `most`, in eighths of a column.
+/// A bar for `part` of `most`, in eighths of a column.
 fn bar(part: u64, most: u64, room: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if room < SHORTEST_ROOM || most == 0 {
@@ -211,7 +211,7 @@ fn flow_records(recorded: &Recorded) -> String {
     text
 }
 
-/// What steered the packets of a report.
+/// The mechanisms that steered the packets of a report.
 fn mechanisms(counts: &SteerCounts) -> String {
     steered_by(|counter| Some(counts.get(counter)).filter(|count| *count > 0).map(grouped))
 }
@@ -234,7 +234,7 @@ fn balance(moves: &MovesByLoad) -> String {
     text
 }
 
-/// Which hash, and how to get the same spread again.
+/// The hash, and how to get the same spread again.
 pub(crate) fn hash(name: &str, seed: Option<HashSeed>, is_repeatable: bool) -> String {
     let what = if is_repeatable { "spread" } else { "hashes" };
     match seed {
@@ -268,11 +268,11 @@ fn queueing<H>(report: &Report<H>) -> String {
     format!("p50 {}, p99 {} from queueing to processing", at(0.5), at(0.99))
 }
 
-/// The shortest run with a rate. Threads start and end within 3 to 5 ms, as a replay of one packet shows, so the rate of a
-/// shorter run would be off by more than a tenth, and that of some packets would describe nothing but this.
+/// The shortest run with a rate. Threads start and end within 3 to 5 ms, as a replay of one packet shows. So the rate
+/// of a shorter run would be off by more than a tenth, and with few packets it would describe only this.
 const SHORTEST_WITH_RATE: Duration = Duration::from_millis(50);
 
-/// ": 1.65 M packets/s"; nothing for a run that is too short for a rate.
+/// ": 1.65 M packets/s"; empty for a run that is too short for a rate.
 fn rate(packets: u64, elapsed: Duration) -> String {
     if elapsed < SHORTEST_WITH_RATE {
         return String::new();
@@ -285,7 +285,7 @@ fn rate(packets: u64, elapsed: Duration) -> String {
     }
 }
 
-/// The one figure that says when steering can't help.
+/// The one figure that shows when steering cannot help.
 pub(crate) fn largest_flow<H>(report: &Report<H>) -> String {
     let share = percent(report.largest_flow, report.packets);
     let even = report.packets / report.cpus_in_use().max(1) as u64;
@@ -329,7 +329,7 @@ pub(crate) fn unsteered<H>(report: &Report<H>) -> String {
 mod tests {
     use super::*;
 
-    /// What a small replay under `bound` gave: CPU 1 got everything.
+    /// The result of a small replay under `bound`: CPU 1 got everything.
     fn report() -> Report<impl rxsteer_user::Handler> {
         use rxsteer_user::source::{Source, synthetic::SyntheticSource};
         let policy = "bound:0=1".parse().unwrap();
@@ -357,7 +357,7 @@ mod tests {
         let width = table.expect("lines");
         assert_eq!(lengths(Some(width + 100)), LONGEST_BAR);
         assert!((SHORTEST_ROOM..LONGEST_BAR).contains(&lengths(Some(width + 20))));
-        // Without a terminal, and on one that has no room beside the table.
+        // Without a terminal, and on a terminal without room after the table.
         assert_eq!((lengths(None), lengths(Some(width + BAR_GAP))), (0, 0));
     }
 

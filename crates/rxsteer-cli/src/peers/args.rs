@@ -1,4 +1,4 @@
-//! What `rxsteer peers` is given.
+//! The command line of `rxsteer peers`.
 
 use clap::Args;
 

@@ -1,7 +1,8 @@
-//! `rxsteer peers`: the other ends of veths complete checksums while it runs.
+//! `rxsteer peers`: makes the other ends of veths complete checksums while it runs.
 //!
-//! Finding, switching and the record are `rxsteer-host`'s; here is when it looks, and what is printed. It is a command of its
-//! own, because entering namespaces takes CAP_SYS_ADMIN, which `rxsteer run` neither takes nor keeps.
+//! `rxsteer-host` finds peers, switches them and keeps the record; this module decides when to look, and prints the
+//! results. It is a separate command because entering namespaces requires CAP_SYS_ADMIN, which `rxsteer run` neither
+//! requires nor keeps.
 
 pub(crate) mod args;
 #[cfg(feature = "xdp")]

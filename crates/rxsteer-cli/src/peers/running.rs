@@ -1,4 +1,4 @@
-//! Looks at veths until it is ended, and then restores.
+//! Examines veths repeatedly until it is stopped, and then restores them.
 
 use super::args::PeersArgs;
 use crate::Outcome;
@@ -16,7 +16,7 @@ use serde_json::json;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How often it looks, whether or not links changed: a failure may have been removed meanwhile.
+/// How often to look, even if no links changed: the reason for a failure may be gone.
 const LOOK: Duration = Duration::from_secs(10);
 /// The least time between two looks, since each lists all interfaces.
 const LEAST: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ pub(crate) fn command(args: &PeersArgs) -> anyhow::Result<Outcome> {
     if args.restore { restore(peers) } else { run(peers, &patterns) }
 }
 
-/// Refuses names, other than patterns, of what is no veth: they would be left out without a word.
+/// Refuses names (not patterns) of interfaces that are not veths: they would be ignored silently.
 fn check_names(patterns: &[Pattern]) -> anyhow::Result<()> {
     let links = links()?;
     for pattern in patterns.iter().filter(|pattern| !pattern.is_open()) {
@@ -122,7 +122,7 @@ fn ends(count: usize) -> String {
     if count == 1 { "1 end of a veth".to_owned() } else { format!("{count} ends of veths") }
 }
 
-/// What became of one.
+/// The result for one peer.
 fn line(seen: &Seen) -> String {
     let peer = seen.peer.as_deref().unwrap_or("the other end");
     let place = match (seen.namespace, &seen.found_at) {

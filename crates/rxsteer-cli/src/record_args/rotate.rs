@@ -1,4 +1,4 @@
-//! When records of live traffic end, and their files: options of `run` and `live`.
+//! When records and files of live traffic are completed: options of `run` and `live`.
 
 use super::{
     OutputArgs, check_unused, parse_rotation, parse_size, parse_timeout, refuse_given, say,
@@ -42,7 +42,7 @@ impl RotateArgs {
         self.flow_active_timeout.unwrap_or(ACTIVE_TIMEOUT)
     }
 
-    /// The rotation of files; `is_data_set`: of a folder of them.
+    /// The rotation of files; `is_data_set`: of a folder of files.
     fn rotation(&self, is_data_set: bool) -> Rotation {
         let by_default = is_data_set && self.flows_rotate_size.is_none();
         let every = self.flows_rotate.or(by_default.then_some(ROTATE));
@@ -58,7 +58,7 @@ impl RotateArgs {
         ])
     }
 
-    /// The files for records of the live traffic of `names`, and when one follows another.
+    /// The files for records of the live traffic of `names`, and when the next one begins.
     pub(super) fn target(
         &self,
         output: &OutputArgs,

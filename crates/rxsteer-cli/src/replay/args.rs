@@ -17,7 +17,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Most secrets of one command: the figures of all of them are kept.
+/// The most secrets of one command: the figures of all of them are kept.
 pub(crate) const MOST_SECRETS: u64 = 1000;
 
 #[derive(Args, Debug)]
@@ -175,7 +175,7 @@ fn parse_migration(text: &str) -> Result<Duration, String> {
 /// The words of `--speed`.
 const SPEED_WORDS: [&str; 3] = ["max", "drained", "recorded"];
 
-/// Factors that recorded speed can be multiplied by.
+/// Factors by which the recorded speed can be multiplied.
 const SPEEDS: RangeInclusive<f64> = 1e-6..=1e9;
 
 fn parse_speed(text: &str) -> Result<Speed, String> {

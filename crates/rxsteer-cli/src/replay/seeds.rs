@@ -1,6 +1,6 @@
 //! `rxsteer replay --seeds N`: how much the spread depends on the secret of the flow hash.
 //!
-//! Each secret is a replay of its own. The frames are read once and kept in memory if they fit there; otherwise each
+//! Each secret needs a separate replay. The frames are read once and kept in memory if they fit there; otherwise each
 //! replay reads the input again.
 
 mod show;
@@ -26,10 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Frames that are kept in memory take so much at most, in bytes.
+/// The most memory for frames that are kept, in bytes.
 const MOST_MEMORY: usize = 1 << 30;
 
-/// The secrets: so many in a row.
+/// The secrets: consecutive numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secrets {
     first: HashSeed,
@@ -37,7 +37,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// `count` secrets from `first` on; a hash without a secret is refused.
+    /// `count` secrets from `first` on; refuses a hash without a secret.
     pub(crate) fn new(first: Option<HashSeed>, count: u32) -> anyhow::Result<Secrets> {
         let first = first.context(
             "--seeds varies the secret of the symmetric hash, and the key of --hash toeplitz is fixed; leave one of \
@@ -51,7 +51,7 @@ impl Secrets {
         Secrets { count: count.min(self.count), ..self }
     }
 
-    /// How many there are.
+    /// The number of secrets.
     pub(crate) fn count(self) -> u32 {
         self.count
     }
@@ -66,7 +66,7 @@ impl Secrets {
     }
 }
 
-/// What is compared over the secrets.
+/// The figures that are compared over the secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Figure {
     Imbalance,
@@ -99,7 +99,7 @@ impl Figure {
         }
     }
 
-    /// Of one replay; `None` where it has no such figure.
+    /// The figure of one replay; `None` if it has none.
     fn of(self, report: &Report<Work>) -> Option<f64> {
         let share = |(part, whole): (u64, u64)| (whole > 0).then(|| part as f64 / whole as f64);
         match self {
@@ -116,12 +116,12 @@ impl Figure {
     }
 }
 
-/// What one secret gave.
+/// The result with one secret.
 pub(crate) struct Draw {
     pub(crate) secret: HashSeed,
     /// In the order of [`Figure::ALL`].
     figures: [Option<f64>; Figure::ALL.len()],
-    /// Packets meant for each CPU that is steered to, or that any were meant for.
+    /// The packets with each CPU as target, for all CPUs that are steered to or that had any.
     pub(crate) per_cpu: Vec<(CpuId, u64)>,
 }
 
@@ -134,7 +134,7 @@ impl Draw {
 /// The replays under all secrets.
 pub(crate) struct Draws {
     draws: Vec<Draw>,
-    /// The last replay that is whole: what it received does not depend on the secret.
+    /// The last complete replay: what it received does not depend on the secret.
     pub(crate) last: Report<Work>,
     /// Packets processed out of order, over all replays.
     pub(crate) reordered: u64,
@@ -143,12 +143,12 @@ pub(crate) struct Draws {
 }
 
 impl Draws {
-    /// How many secrets are covered.
+    /// The number of secrets with a result.
     pub(crate) fn count(&self) -> usize {
         self.draws.len()
     }
 
-    /// The draws that have this figure, in its order.
+    /// The draws that have this figure, in ascending order of it.
     fn ordered(&self, figure: Figure) -> Vec<(f64, &Draw)> {
         let has = |draw| Draw::get(draw, figure).map(|value| (value, draw));
         let mut draws: Vec<(f64, &Draw)> = self.draws.iter().filter_map(has).collect();
@@ -156,26 +156,26 @@ impl Draws {
         draws
     }
 
-    /// Minimum, median, maximum. Of an even number of draws the median is the lower one of the two in the middle, so that
-    /// each of the three belongs to a secret.
+    /// Minimum, median and maximum. For an even number of draws the median is the lower one of the two in the middle,
+    /// so that each of the three belongs to a secret.
     pub(crate) fn range(&self, figure: Figure) -> Option<[(f64, &Draw); 3]> {
         let draws = self.ordered(figure);
         Some([*draws.first()?, draws[(draws.len() - 1) / 2], *draws.last()?])
     }
 }
 
-/// The frames of several replays: in memory where they fit there, otherwise read again for each.
+/// The frames of several replays: in memory if they fit there, otherwise read again for each replay.
 pub(crate) struct Frames<'a> {
-    /// Where they can be read again; frames of a live interface can't.
+    /// Where they can be read again; `None` for frames of a live interface.
     input: Option<&'a Input<'a>>,
     loaded: Option<Vec<MemorySource>>,
-    /// What read them last.
+    /// The last sources that read them.
     sources: Vec<Box<dyn Source>>,
 }
 
 impl<'a> Frames<'a> {
-    /// The frames of `sources`, which are those of `input` where there is one. At recorded speed a source has to know
-    /// when the recording begins, which only the input does, so nothing is kept in memory then.
+    /// The frames of `sources`, which are those of `input` if that is given. At recorded speed a source must know when
+    /// the recording begins, which only the input does, so nothing is kept in memory then.
     pub(crate) fn new(
         input: Option<&'a Input<'a>>,
         mut sources: Vec<Box<dyn Source>>,
@@ -183,7 +183,7 @@ impl<'a> Frames<'a> {
         stop: &AtomicBool,
     ) -> anyhow::Result<Frames<'a>> {
         let loaded = if !speed.is_recorded() { load(&mut sources, stop) } else { None };
-        // ORDER: Relaxed; a request without data.
+        // ORDER: Relaxed; the flag is a request and carries no data.
         if loaded.is_none() && !stop.load(Ordering::Relaxed) {
             let input = input.with_context(|| {
                 format!("the frames do not fit into {} GiB of memory", MOST_MEMORY >> 30)
@@ -197,17 +197,17 @@ impl<'a> Frames<'a> {
         match (&self.loaded, self.input) {
             (Some(loaded), _) => Ok(loaded.iter().map(|it| Box::new(it.clone()) as _).collect()),
             (None, Some(input)) => input.open(),
-            // Only where loading was interrupted.
+            // Only if loading was interrupted.
             (None, None) => Ok(Vec::new()),
         }
     }
 
-    /// What is wrong with the input, once.
+    /// The problems with the input, once.
     pub(crate) fn issues(&mut self, interrupted: bool) -> Vec<SourceIssue> {
         issues(&mut self.sources, interrupted)
     }
 
-    /// Records that were left out because of their link type.
+    /// Records that were skipped because of their link type.
     pub(crate) fn skipped(&self) -> u64 {
         skipped(&self.sources)
     }
@@ -222,7 +222,7 @@ pub(crate) fn draws(
     stop: &Arc<AtomicBool>,
     bar: &ProgressBar,
 ) -> anyhow::Result<Option<Draws>> {
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     let is_interrupted = || stop.load(Ordering::Relaxed);
     let (mut draws, mut failures, mut reordered, mut last) = (Vec::new(), Vec::new(), 0, None);
     for secret in secrets.all() {
@@ -235,7 +235,7 @@ pub(crate) fn draws(
         if frames.loaded.is_none() {
             frames.sources = sources;
         }
-        // A part of the input says nothing about the whole.
+        // The result for a part of the input does not apply to the whole.
         if is_interrupted() {
             break;
         }
@@ -259,13 +259,13 @@ pub(crate) fn draws(
     Ok(last.map(|last| Draws { draws, last, reordered, failures }))
 }
 
-/// Packets meant for each CPU that is steered to, or that any were meant for.
+/// The packets with each CPU as target, for all CPUs that are steered to or that had any.
 fn meant(report: &Report<Work>) -> Vec<(CpuId, u64)> {
     let in_use = report.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.meant() > 0);
     in_use.map(|cpu| (cpu.cpu, cpu.meant())).collect()
 }
 
-/// All replays, and what there is to say about them.
+/// All replays, with everything for their report.
 struct Spread {
     secrets: Secrets,
     draws: Draws,
@@ -314,7 +314,7 @@ pub(super) fn command(
     let replay = Replay::of(args);
     let draws = draws(&replay, &mut config, &mut frames, secrets, stop, &bar)?;
     bar.finish_and_clear();
-    // ORDER: Relaxed; a request without data.
+    // ORDER: Relaxed; the flag is a request and carries no data.
     let interrupted = stop.load(Ordering::Relaxed);
     let Some(draws) = draws else {
         output::note(
@@ -344,7 +344,7 @@ pub(super) fn command(
     Ok(spread.outcome())
 }
 
-/// All frames of the sources, if they fit.
+/// All frames of the sources, if they fit into memory.
 fn load(sources: &mut [Box<dyn Source>], stop: &AtomicBool) -> Option<Vec<MemorySource>> {
     let most_blocks = MOST_MEMORY / BLOCK_BYTES / sources.len().max(1);
     sources

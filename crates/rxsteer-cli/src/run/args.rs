@@ -1,4 +1,4 @@
-//! What `rxsteer run` and `status` are given.
+//! The command lines of `rxsteer run` and `status`.
 
 use crate::change_spec::parse_interval;
 use crate::events_out::EventsArg;
@@ -176,7 +176,7 @@ pub(crate) struct FixedSettings {
 }
 
 impl RunArgs {
-    /// The settings of the options, with what the file says where they say nothing.
+    /// The settings of the options, and those of the file that no option sets.
     pub(crate) fn settings(&self) -> anyhow::Result<RunSettings> {
         let mut settings: RunSettings =
             settings_file::settings(&self.options, self.config.as_deref())?;
@@ -191,7 +191,7 @@ impl RunArgs {
 
 #[cfg(feature = "xdp")]
 impl RunArgs {
-    /// Refuses flow records where there can be none.
+    /// Refuses flow records where they are not possible.
     pub(crate) fn check_records(&self, settings: &RunSettings) -> anyhow::Result<()> {
         settings.fixed.check_records()?;
         anyhow::ensure!(
@@ -204,7 +204,7 @@ impl RunArgs {
 }
 
 impl FixedSettings {
-    /// Refuses flow records where no flow is counted.
+    /// Refuses flow records if flows are not counted.
     #[cfg(feature = "xdp")]
     pub(crate) fn check_records(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
@@ -288,7 +288,7 @@ pub(crate) enum RfsNamespaces {
 }
 
 impl RfsNamespaces {
-    /// The word for it.
+    /// Its name.
     #[cfg(feature = "xdp")]
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Beginning: what is asked for is looked at as a whole, refused with the reason or attached as a whole.
+//! The start: checks the whole request, and either refuses it with a reason, or attaches everything.
 
 use super::args::{FixedSettings, ModeChoice, RfsNamespaces, RunArgs, RunSettings};
 use super::change::HostCpus;
@@ -23,27 +23,27 @@ use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Flow tables kept for interfaces that appear later, where --flow-cnt does not ask for small ones.
+/// The number of flow tables reserved for interfaces that appear later, unless --flow-cnt requests small ones.
 const SPARE_TABLES: u32 = 128;
-/// Slots of all flow tables together where interfaces may appear later, unless --flow-cnt says otherwise.
+/// The slots of all flow tables together if interfaces may appear later, unless --flow-cnt is given.
 const OPEN_SLOTS: u32 = 1 << 17;
 
-/// What is to be attached, and how.
+/// What to attach, and how.
 pub(crate) struct Plan {
     patterns: Vec<Pattern>,
     links: Vec<Link>,
     mode: Mode,
-    /// Generic mode will do, if the driver refuses.
+    /// Whether generic mode is allowed if the driver refuses native mode.
     may_be_generic: bool,
     cpus: HostCpus,
     settings: Settings,
     pub(crate) defaults: Defaults,
-    /// What is worth knowing of the interfaces, and stops nothing.
+    /// Notes about the interfaces, which block nothing.
     pub(crate) notes: Vec<String>,
     host: Host,
 }
 
-/// Looks at everything and changes nothing.
+/// Checks everything and changes nothing.
 pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> {
     let patterns = args
         .interfaces
@@ -77,7 +77,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
         match obstacle {
             Ok(()) => fit.push(interface),
             Err(why) if is_named(&patterns, link) => return Err(why),
-            // What a pattern happens to fit is left out, and reported once everything else runs.
+            // An interface that happens to match a pattern is left out, and reported once everything else runs.
             Err(_) => {}
         }
     }
@@ -113,10 +113,10 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
     Ok(Plan { patterns, links, mode, may_be_generic, cpus, settings, defaults, notes, host })
 }
 
-/// What `rxsteer check` notes of an interface, a line each.
+/// The notes of `rxsteer check` about an interface, one line each.
 fn notes(interface: &Interface, host: &Host) -> Vec<String> {
     let findings = judge::interface(interface, host);
-    // Whether checksums are left to a device is said where such frames come.
+    // A message about checksums follows where such frames arrive.
     let is_noted =
         |finding: &Finding| finding.state != State::Fine && finding.topic != judge::PEER_CHECKSUMS;
     let noted = findings.into_iter().filter(is_noted);
@@ -135,8 +135,8 @@ pub(super) fn rx_queues(link: &Link) -> u16 {
     queues.clamp(1, MAX_RX_QUEUES.into()) as u16
 }
 
-/// The scheduling class of the rings' threads by default: the highest that does not starve others. One that was asked
-/// for and would is refused.
+/// The default scheduling class of the rings' threads: the highest one that does not starve other processes. A
+/// requested class that would starve them is refused.
 fn default_threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<ThreadClass> {
     if let Some(class) = asked
         && let Some(why) = starves(class, host)
@@ -158,7 +158,7 @@ pub(super) fn starves(class: ThreadClass, host: &Host) -> Option<String> {
     Some(format!("{what}. What to do: {fix}, or threads nice:{}", ThreadClass::FAIR_NICE))
 }
 
-/// The interfaces that are meant.
+/// The matching interfaces.
 fn chosen(patterns: &[Pattern], all: &[Link]) -> anyhow::Result<Vec<Link>> {
     for pattern in patterns.iter().filter(|pattern| !pattern.is_open()) {
         let there = all.iter().any(|link| pattern.matches(link));
@@ -178,7 +178,7 @@ fn is_named(patterns: &[Pattern], link: &Link) -> bool {
     patterns.iter().any(|pattern| !pattern.is_open() && pattern.matches(link))
 }
 
-/// What, why and what to do of the first finding that forbids to go on.
+/// Refuses because of the first blocking finding, with what, why and what to do.
 fn refuse(findings: &[Finding], of: &str) -> anyhow::Result<()> {
     match findings.iter().find(|finding| finding.blocks) {
         None => Ok(()),
@@ -200,7 +200,7 @@ pub(crate) fn is_steered(args: &RunArgs) -> anyhow::Result<bool> {
     Ok(chosen(&patterns, &links()?)?.iter().any(|link| check::busy(link).is_some()))
 }
 
-/// What stands against steering an interface that appeared.
+/// What prevents steering of an interface that appeared.
 fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
     let interface = Interface::look_at(link, all);
     let findings = judge::interface(&interface, host);
@@ -212,7 +212,7 @@ pub(super) fn host_cpus() -> anyhow::Result<HostCpus> {
     let online = watch::online().context(
         "can't find out which CPUs are online: /sys/devices/system/cpu and /proc/self/status can't be read",
     )?;
-    // By default which CPUs there could be, there are those that are.
+    // If the possible CPUs are unknown, the online ones are used.
     let possible = watch::possible().unwrap_or_else(|| online.clone());
     let possible = CpuSet::new(possible.iter().chain(online.iter()));
     Ok(HostCpus { possible: possible.unwrap_or_else(|| online.clone()), online })
@@ -229,7 +229,7 @@ pub(crate) fn start(
     if plan.mode == Mode::Native {
         match attempt(args, asked, &plan, socket.clone()) {
             Err(Failure::Attach(why)) if plan.may_be_generic => {
-                // Another instance that was started at the same time may have been quicker.
+                // Another instance that was started at the same time may have been faster.
                 let is_meant =
                     |link: &&Link| plan.links.iter().any(|meant| meant.index == link.index);
                 if let Some(error) = links()?.iter().filter(is_meant).find_map(check::busy) {
@@ -241,7 +241,7 @@ pub(crate) fn start(
             result => return result.map_err(Failure::into_error),
         }
     }
-    // Before a frame of the user's depends on it.
+    // Tested before a frame of the user's depends on it.
     match trial::generic(&plan.host) {
         Trial::Works => attempt(args, asked, &plan, socket).map_err(Failure::into_error),
         Trial::Fails { what, .. } => {
@@ -257,8 +257,8 @@ pub(crate) fn start(
     }
 }
 
-/// What is left where frames can be steered neither in native mode nor in generic mode: `--fallback` takes the kernel's own
-/// steering then, and so does whoever reads this.
+/// The error if frames can be steered neither in native nor in generic mode. It recommends the kernel's own steering,
+/// which `--fallback` uses.
 fn without_xdp(plan: &Plan, why: &str) -> anyhow::Error {
     let names: Vec<&str> = plan.links.iter().map(|link| link.name.as_str()).collect();
     let first = names.first().copied().unwrap_or("IFACE");
@@ -328,7 +328,7 @@ fn setup(args: &RunArgs, asked: &FixedSettings, plan: &Plan) -> anyhow::Result<S
     };
     let needed: u32 = plan.links.iter().map(count).sum();
     let spare = match plan.mode {
-        // Smaller tables are more.
+        // Smaller tables allow more of them.
         Mode::Native => asked
             .tables
             .flow_cnt
@@ -378,8 +378,8 @@ fn setup(args: &RunArgs, asked: &FixedSettings, plan: &Plan) -> anyhow::Result<S
     })
 }
 
-/// Slots of each flow table. `needed` tables are used at once; where interfaces may appear later, `all` of them share
-/// a fixed number of slots.
+/// The slots of each flow table. `needed` tables are used at once; if interfaces may appear later, `all` tables share a
+/// fixed number of slots.
 fn default_flow_cnt(needed: u32, all: u32, open: bool) -> u32 {
     let share = (DEFAULT_SOCK_FLOW_ENTRIES / needed.max(1)).max(1024);
     if open {
@@ -393,7 +393,7 @@ fn prev_power_of_two(number: u64) -> u64 {
     (number + 1).next_power_of_two() / 2
 }
 
-/// What a user should know beside the figures.
+/// Warnings for the user.
 pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) -> Vec<Happened> {
     let mut say = notes.to_vec();
     if instance.settings.shadow {

@@ -1,4 +1,4 @@
-//! Settings of a running instance, and changes of them. A change is read as a whole, and is refused as a whole.
+//! Settings of a running instance, and changes of them. A change is parsed and refused as a whole.
 
 use super::args::LiveSettings;
 use rxsteer_user::core::matching::PacketRule;
@@ -6,7 +6,7 @@ use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_xdp::Settings;
 
 impl LiveSettings {
-    /// The settings after this change, if a host with these CPUs can have them.
+    /// The settings after this change, if they are possible on a host with these CPUs.
     pub(crate) fn onto(&self, now: &Settings, host: &HostCpus) -> Result<Settings, String> {
         let steering = &self.steering;
         let mut settings = now.clone();
@@ -45,7 +45,7 @@ impl LiveSettings {
     }
 }
 
-/// What differs between two settings, as "policy=rps (was rfs)".
+/// The differences between two settings, as "policy=rps (was rfs)".
 pub(super) fn changes(before: &Settings, after: &Settings) -> Vec<String> {
     let (before, after) = (listed(before), listed(after));
     let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
@@ -94,7 +94,7 @@ impl HostCpus {
             } else {
                 format!(", {} of them online", self.online)
             };
-            // Of the CPUs' own option alone a number is a count.
+            // Only in the CPUs' own option is a single number a count.
             let count = if of.trim_start_matches('-') == "cpus" {
                 "; a number alone is a count of CPUs, 0-1 names two"
             } else {

@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// What an instance shows, with the counts of the datapath for the same interfaces.
+/// The state that an instance shows, with matching counts of the datapath for the same interfaces.
 fn consistent<D: Copy + PartialEq>(
     latest: &Latest<Shown<D>>,
     view: &impl DatapathView<D>,
 ) -> (Arc<Shown<D>>, Counted<D>) {
-    // Interfaces rarely come and go, so the second attempt is normally the last. The limit is for hosts where they
-    // always do.
+    // Interfaces are rarely attached or detached, so the second attempt normally succeeds. The limit is for hosts where
+    // this happens all the time.
     for _ in 0..4 {
         let before = latest.get();
         let counted = view.counted();
@@ -142,16 +142,16 @@ pub(crate) fn status<D: Copy + PartialEq>(
     }
 }
 
-/// The delays of sampled frames, without the buckets at the end that are empty.
+/// The delays of sampled frames, without empty buckets at the end.
 fn delay(counts: &[u64]) -> Delay {
     let used = counts.iter().rposition(|count| *count != 0).map_or(0, |last| last + 1);
     Delay { buckets: counts[..used].to_vec() }
 }
 
-/// The latest moves of buckets that are shown.
+/// The number of latest moves of buckets that are shown.
 const MOST_MOVES: usize = 16;
 
-/// Where buckets are, and what moved.
+/// Where buckets are, and which moved.
 fn balance(buckets: &Buckets) -> BalanceShown {
     let mut held = BTreeMap::<u16, u32>::new();
     for cpu in &buckets.table {

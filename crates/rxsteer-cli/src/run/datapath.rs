@@ -42,7 +42,7 @@ pub(crate) trait Datapath: Sized + 'static {
     fn rename(&mut self, device: Self::Device, name: &str);
     /// Detaches at once.
     fn detach(&mut self, device: Self::Device);
-    /// Whether a detached interface's counts are complete. The ticks find this out.
+    /// Whether a detached interface's counts are complete. The ticks update this.
     fn has_left(&self, device: Self::Device) -> bool;
     /// Whether the program is still attached to the interface.
     fn is_attached(&self, device: Self::Device) -> bool;
@@ -50,14 +50,14 @@ pub(crate) trait Datapath: Sized + 'static {
     fn partial_checksums(&self, device: Self::Device) -> u64;
     /// Begins a change; [`Datapath::tick`] continues it.
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
-    /// The active settings, while others were requested and are not active yet.
+    /// The active settings, while requested ones are not active yet; otherwise `None`.
     fn settings_in_force(&self) -> Option<Settings>;
-    /// The owner calls this ten times a second, and more often while [`Datapath::goes_on_soon`]. Returns whether a change is
-    /// under way. Operations that fail are tried again.
+    /// The owner calls this ten times a second, and more often while [`Datapath::goes_on_soon`]. Returns whether a
+    /// change is under way. Failed operations are retried.
     fn tick(&mut self) -> Result<bool, String>;
-    /// Whether something goes on as soon as a grace period is over.
+    /// Whether something continues as soon as a grace period is over.
     fn goes_on_soon(&self) -> bool;
-    /// Whether frames go unguarded, since the policy never moves a flow.
+    /// Whether frames are unguarded, because the policy never moves a flow.
     fn is_unguarded(&self) -> bool;
     /// Why the rings' threads are not in the requested scheduling class, if they are not.
     fn threads_problem(&self) -> Option<String>;
@@ -65,18 +65,18 @@ pub(crate) trait Datapath: Sized + 'static {
     fn is_drained(&mut self) -> bool;
     /// What each CPU received from an interface, also after the interface was detached.
     fn received(&self, device: Self::Device) -> Vec<(CpuId, RxCounts)>;
-    /// The rules before the policy that hold now, and how many packets each matched since it was set.
+    /// The active rules before the policy, and how many packets each has matched since it was set.
     fn rule_hits(&self) -> Vec<(PacketRule, u64)>;
-    /// What each CPU did until now, for events. The last lost frames may be missing.
+    /// What each CPU has done until now, for events. The last lost frames may be missing.
     fn lately(&self) -> BTreeMap<u16, Lately>;
 }
 
-/// The programs in the kernel, as another thread sees them. Nothing here blocks the datapath's owner.
+/// The programs in the kernel, for another thread. Nothing here blocks the datapath's owner.
 pub(crate) trait DatapathView<D>: Send + 'static {
     /// The interface, as the datapath's owner identifies it.
     fn device(&self, id: DeviceId) -> D;
     fn counted(&self) -> Counted<D>;
-    /// Where buckets are, and what moved by load.
+    /// Where buckets are, and which moved by load.
     fn buckets(&self) -> Buckets;
     /// For each CPU, the frames that would have been sent to it in shadow mode.
     fn shadow(&self) -> Vec<(CpuId, u64)>;

@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 /// How often the datapath is ticked.
 const TICK: Duration = Duration::from_millis(100);
-/// How often state is read that the kernel does not report: detached programs, CPUs.
+/// How often to read state whose changes the kernel does not report: detached programs, CPUs.
 const LOOK: Duration = Duration::from_millis(500);
 /// How often interfaces are listed if the kernel does not report changes.
 const LIST: Duration = Duration::from_millis(250);
-/// How long the end of the program waits for frames under way.
+/// How long the end of the program waits for frames that are under way.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The time to the next tick while something waits for a grace period.
 const SOON: Duration = Duration::from_millis(4);
@@ -53,7 +53,7 @@ impl<P: Datapath> Instance<P> {
             EventRequest::Replaced(settings) => EventReply::Replaced(self.replaced(&settings)),
             EventRequest::GiveUp => EventReply::Changed(true, self.give_up()),
         };
-        // The status is updated first, so that a client that gets the reply also finds the change in `status`.
+        // The status is updated first, so that a client that gets the reply also sees the change in `status`.
         self.show();
         reply
     }
@@ -65,16 +65,17 @@ struct Schedule {
     tick: Instant,
     look: Instant,
     list: Instant,
-    /// When counts are summed up next, and what they were.
+    /// When counts are summarized next, and their last values.
     sum: Instant,
     summaries: Summaries,
     /// The number of interfaces whose queues have been checked: one at each look.
     turn: usize,
-    /// Whether interfaces have to be listed now.
+    /// Whether interfaces must be listed now.
     stale: bool,
 }
 
-/// Runs until the instance is stopped, or nothing is left to steer. SIGHUP reloads the configuration, if there is one.
+/// Runs until the instance is stopped, or nothing is left to steer. SIGHUP reloads the configuration file, if there is
+/// one.
 pub(crate) fn run<P: Datapath>(
     instance: &mut Instance<P>,
     inbox: &mut Inbox,
@@ -194,7 +195,7 @@ fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<H
     instance.see_queues(link.index, used, &by_kernel)
 }
 
-/// Adds what happened to the instance's events, and takes them to where they go.
+/// Adds what happened to the instance's events, and sends them to their destination.
 pub(crate) fn say<P: Datapath>(
     instance: &mut Instance<P>,
     out: &mut EventsOut,
@@ -232,7 +233,7 @@ fn wait(
     }
 }
 
-/// Lets frames under way arrive, then detaches the programs.
+/// Waits until frames under way have arrived, then detaches the programs.
 pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut) {
     let overtaken = |why: String| {
         let text = format!("later frames may overtake frames under way: {why}");
@@ -244,7 +245,7 @@ pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut)
     }
     while !instance.path.is_drained() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
-        // This is not the instance's tick, which may apply settings again that failed before.
+        // This does not use the instance's tick, which may retry settings that failed before.
         if let Err(why) = instance.path.tick() {
             say(instance, out, [overtaken(why)]);
             break;

@@ -1,5 +1,5 @@
-//! Whether `rxsteer run` accepts the settings of a file, for `rxsteer config check`. It changes nothing and needs no privilege;
-//! whether the host and an interface can be steered at all is for `rxsteer check` to say.
+//! Checks for `rxsteer config check` whether `rxsteer run` accepts the settings of a file. It changes nothing and
+//! requires no privileges. `rxsteer check` checks whether the host and an interface can be steered at all.
 
 use super::args::RunSettings;
 use super::attach::{host_cpus, rx_queues, starves};
@@ -14,8 +14,8 @@ use rxsteer_host::{Host, Link, default_cpus, default_policy, links};
 use rxsteer_user::core::{CpuId, CpuSet, Mechanisms, PacketRule, Policy, Slots, ThreadClass};
 use rxsteer_xdp::Settings;
 
-/// What is worth knowing of the settings that can change while frames flow, or why they are refused: on this host (`here`), or
-/// whatever CPUs and interfaces a host has.
+/// Notes about the settings that can change while frames flow, or why they are refused: on this host (`here`), or
+/// independent of the host's CPUs and interfaces.
 pub(crate) fn live(asked: &RunSettings, here: bool) -> Result<Vec<String>, String> {
     let (settings, mut notes) = if here { on_this_host(asked)? } else { on_any_host(asked)? };
     PacketRule::check_headers(&settings.packet_rules, asked.fixed.flows.inner())
@@ -26,7 +26,7 @@ pub(crate) fn live(asked: &RunSettings, here: bool) -> Result<Vec<String>, Strin
     Ok(notes)
 }
 
-/// Why settings that hold from the start to the end are refused, each with the names of the settings that it may be about.
+/// Why settings that are fixed during a run are refused, each with the names of the settings that may cause it.
 pub(crate) fn fixed(asked: &RunSettings, here: bool) -> Vec<(Vec<String>, String)> {
     let asked = &asked.fixed;
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -50,12 +50,12 @@ pub(crate) fn fixed(asked: &RunSettings, here: bool) -> Vec<(Vec<String>, String
     checked.into_iter().filter_map(wrong).collect()
 }
 
-/// The settings and what is to be noted of them, checked for what is wrong whatever CPUs and interfaces a host has.
+/// The settings, with notes, checked for mistakes that do not depend on the host's CPUs and interfaces.
 fn on_any_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
     let all = CpuSet::new((0..=u16::MAX).filter_map(CpuId::new)).ok_or("there are no CPUs")?;
     let cpus = HostCpus { possible: all.clone(), online: all.clone() };
     let defaults = Defaults {
-        // Where rfs can be had, that is the default.
+        // If rfs is available, it is the default.
         policy: Policy::RfsSparse(Slots::default()),
         cpus: CpuSet::new(CpuId::new(0)),
         threads: ThreadClass::DEFAULT,
@@ -65,7 +65,7 @@ fn on_any_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
     Ok((settings, Vec::new()))
 }
 
-/// The same on this host; what is noted depends on the interfaces that are steered.
+/// The same on this host; the notes depend on the steered interfaces.
 fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
     let host = Host::look();
     if let Some(class) = asked.live.kernel.threads

@@ -73,7 +73,7 @@ pub(crate) fn explained<D: Copy + PartialEq>(
     }
 }
 
-/// What load did to its bucket last.
+/// The last move of its bucket by load.
 fn moved(at: &LiveDecision) -> String {
     let Some((when, one)) = &at.moved else { return String::new() };
     let ago = SystemTime::now().duration_since(*when).unwrap_or_default();
@@ -132,7 +132,7 @@ mod tests {
     use rxsteer_user::core::{Arrival, FlowHash, Idle, Plan, SteerConfig, Steering};
     use std::sync::Arc;
 
-    /// `explain --live --json` and `explain --json` name a rule and its policy alike.
+    /// `explain --live --json` and `explain --json` use the same names for a rule and its policy.
     #[test]
     fn rule_is_named_as_in_explain() {
         let cpus = "1-3".parse().unwrap();

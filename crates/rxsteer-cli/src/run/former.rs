@@ -1,4 +1,4 @@
-//! The counts that are left of interfaces.
+//! The counts of former interfaces.
 
 use rxsteer_status::{Counts, RxShown};
 use rxsteer_user::core::CpuId;

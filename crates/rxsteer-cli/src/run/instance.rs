@@ -56,21 +56,21 @@ pub(crate) struct Instance<P: Datapath> {
     pub(crate) cpus: HostCpus,
     pub(crate) interfaces: Vec<Steered<P::Device>>,
     pub(crate) changing: bool,
-    /// The settings could not be applied yet, and will be tried again.
+    /// Whether the settings could not be applied yet, and will be retried.
     unapplied: bool,
     /// The last reported failure.
     failure: Option<String>,
-    /// What is reported once the changes that are under way are complete.
+    /// The requests to report once the changes under way are complete.
     requested: Vec<String>,
-    /// What the next tick returns.
+    /// The events that the next tick returns.
     unsaid: Vec<Happened>,
-    /// Why the rings' threads are not in their class, as it was reported last.
+    /// The last reported reason why the rings' threads are not in their class.
     pub(super) threads_said: Option<String>,
     /// The last events, and their limits.
     pub(crate) events: EventLog,
     pub(crate) former: Arc<Former>,
     pub(super) attachments: u64,
-    /// Interfaces that appeared wait until a detached one has left.
+    /// Whether interfaces that appeared wait until a detached one has left.
     pub(super) has_postponed: bool,
     pub(super) rounds: Arc<Rounds>,
     /// `None` until a thread reads it.
@@ -103,7 +103,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// The state for the thread that answers clients; it is updated whenever something changes.
+    /// The state for the thread that answers clients; updated whenever something changes.
     pub(crate) fn latest(&mut self) -> Latest<Shown<P::Device>> {
         let latest = Latest::new(self.as_shown());
         self.shown.get_or_insert(latest).clone()
@@ -191,7 +191,8 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// The event thread calls this ten times a second, and more often while the path goes on soon; returns the events.
+    /// The event thread calls this ten times a second, and more often while the path has work to continue soon; returns
+    /// the events.
     pub(crate) fn tick(&mut self) -> Vec<Happened> {
         let (changing, failure) = match self.path.tick() {
             Ok(changing) => (changing, None),
@@ -220,7 +221,7 @@ impl<P: Datapath> Instance<P> {
         say
     }
 
-    /// The event that the rings' threads are no longer in their class, or are again.
+    /// The event that the rings' threads are no longer in their class, or are in it again.
     fn look_at_threads(&mut self) -> Option<Happened> {
         let problem = self.path.threads_problem();
         if problem == self.threads_said {

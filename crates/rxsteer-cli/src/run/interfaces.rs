@@ -35,7 +35,7 @@ impl<P: Datapath> Instance<P> {
         let is_named = self.fixed.patterns.iter().any(named);
         let tables = tables(self.path.mode(), link, &self.cpus, is_named);
         let partial = link.may_leave_checksums();
-        // The former state is published first, since its number in counts may be reused now.
+        // The former state is published first, since counts may reuse its number now.
         self.show();
         self.attachments += 1;
         let device = self.path.attach(link.index, &link.name, tables, partial)?;
@@ -59,7 +59,8 @@ impl<P: Datapath> Instance<P> {
         Ok(())
     }
 
-    /// One row for each name: an interface that was made again, steered or refused, takes the place of the one that is gone.
+    /// Keeps one row per name: an interface that was created again, whether steered or refused, replaces the former
+    /// one.
     fn join_rows(&mut self) {
         let there = self.interfaces.iter().filter(|known| known.exists());
         let there: Vec<String> = there.map(|known| known.name.clone()).collect();
@@ -76,7 +77,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// The interfaces that are steered now, with the fields that sysfs needs.
+    /// The interfaces that are steered now, with the fields for sysfs.
     pub(crate) fn live_links(&self) -> Vec<Link> {
         let live = self.interfaces.iter().filter(|known| known.is_live());
         let link = |known: &Steered<P::Device>| Link {
@@ -201,7 +202,7 @@ impl<P: Datapath> Instance<P> {
             }
         }
         self.look_at_detached();
-        // One that was refused, and no other before it, has nothing to show.
+        // An interface that was refused, and has no former interface, has nothing to show.
         self.interfaces.retain(|known| {
             !known.is_gone() || known.tables > 0 || known.counts.get(LiveCounter::Received) > 0
         });
@@ -231,9 +232,9 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// Tries one refused interface that matches a pattern again, if its time has come: the reason for the refusal (an
-    /// offload, say) may have been removed since. Returns no event if the interface is still refused. One interface
-    /// at a time is tried, since the thread that does this also makes the ticks that keep flows moving.
+    /// Retries one refused interface that matches a pattern, if its time has come: the reason for the refusal (an
+    /// offload, for example) may be gone. Returns no event if the interface is still refused. Only one interface is
+    /// tried at a time, since this thread also makes the ticks that keep flows moving.
     pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<Happened> {
         let place = self.next_retry(now)?;
         let index = self.interfaces[place].index;
@@ -255,7 +256,7 @@ impl<P: Datapath> Instance<P> {
         }
     }
 
-    /// Keeps only the latest of the interfaces that are gone.
+    /// Keeps only the latest of the former interfaces.
     fn forget(&mut self) {
         let mut gone = self.interfaces.iter().filter(|known| known.is_gone()).count();
         self.interfaces.retain(|known| {
@@ -265,12 +266,12 @@ impl<P: Datapath> Instance<P> {
         });
     }
 
-    /// Whether an interface has to be read once more soon.
+    /// Whether an interface must be read once more soon.
     pub(crate) fn has_doubts(&self) -> bool {
         self.interfaces.iter().any(|known| known.doubtful)
     }
 
-    /// Whether the interfaces have left for which others were postponed.
+    /// Whether the interfaces for which others were postponed have left.
     pub(crate) fn has_room_again(&self) -> bool {
         self.has_postponed && !self.is_detaching()
     }
@@ -371,7 +372,7 @@ impl<P: Datapath> Instance<P> {
 }
 
 /// The number of flow tables for an interface: one for each RX queue in use. A named interface also gets tables for
-/// queues that may be used later (ethtool -L), as far as there are CPUs for them.
+/// queues that may be used later (ethtool -L), if there are CPUs for them.
 pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus, is_named: bool) -> u16 {
     let most = link.max_rx_queues.unwrap_or(1);
     let used = link.rx_queues().unwrap_or(most);
@@ -379,7 +380,7 @@ pub(crate) fn tables(mode: Mode, link: &Link, cpus: &HostCpus, is_named: bool) -
     let queues = used.max(later).clamp(1, 1024) as u16;
     match mode {
         Mode::Native => queues,
-        // Flow tables are by CPU; the settings of single RX queues are by queue.
+        // Flow tables are per CPU; the settings of single RX queues are per queue.
         Mode::Generic => queues.max(cpus.possible.highest().get() + 1),
     }
 }

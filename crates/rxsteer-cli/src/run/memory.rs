@@ -1,11 +1,11 @@
-//! Kernel memory: what the BPF maps of this process take, and what its memory cgroup has left.
+//! Kernel memory: the size of this process's BPF maps, and what is left in its memory cgroup.
 
 use rxsteer_user::shown;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Memory for the verifier, the programs, rings and this process, in addition to maps. About this much was observed to
-/// be too little.
+/// Memory for the verifier, the programs, rings and this process, in addition to maps. About this much has proved to be
+/// too little.
 const BESIDE_MAPS: u64 = 24 << 20;
 
 /// The memory of this process's BPF maps in bytes, as the kernel accounts it; `None` if the kernel does not.

@@ -9,9 +9,9 @@
 //!  instance.rs, interfaces.rs   settings, CPUs, links: state and changes ──► datapath.rs ──► rxsteer-xdp
 //! ```
 //!
-//! Invariants: nothing is attached unless everything can be attached; nothing is left behind, however the program ends;
-//! after loading, the only remaining privilege is that of scheduling; a misbehaving client, interface or CPU does not
-//! stop the others.
+//! Invariants: nothing is attached unless everything can be attached. Nothing remains, however the program ends. After
+//! loading, the only remaining privilege is that of scheduling. A misbehaving client, interface or CPU does not stop
+//! the others.
 
 #[cfg_attr(
     not(feature = "xdp"),
@@ -109,7 +109,7 @@ mod running {
 
     /// The command.
     pub(crate) fn command(args: RunArgs) -> anyhow::Result<Outcome> {
-        // From here on signals are blocked until they are read, also while programs are loaded.
+        // From here on signals are blocked until they are read, even while programs are loaded.
         let signals = events::signals()?;
         if args.end_with_parent {
             nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;
@@ -131,7 +131,7 @@ mod running {
             Ok((instance, listener, registered, notes, defaults, records))
         };
         let (mut instance, listener, registered, notes, defaults, opened) = match begin() {
-            // Behind another instance's steering the kernel's would reorder.
+            // If another instance steers the interface, the kernel's steering after it would reorder flows.
             Err(why) if args.to_kernel && !attach::is_steered(&args)? => {
                 drop(signals);
                 if bound.is_some() {
@@ -143,15 +143,15 @@ mod running {
             }
             begun => begun?,
         };
-        // New threads get their class later, too; with --threads other there is none to set.
+        // Threads created later also get their class; with --threads other there is none to set.
         privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;
-        // What is reported as steered is steered from now on.
+        // When this returns, the interfaces that will be reported as steered are steered.
         instance.path.tick_until_done()?;
         let mut out = events_to.begin()?;
         let steered = instance.interfaces.iter().map(|known| instance.steering(&known.name));
         let mut happened: Vec<_> = steered.collect();
         happened.extend(attach::warnings(&instance, &notes));
-        // The warnings have it.
+        // The warnings contain it.
         instance.threads_said = instance.path.threads_problem().map(|why| why.to_string());
         events::say(&mut instance, &mut out, happened);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -170,7 +170,7 @@ mod running {
         };
         let queries = queries.with_records(recorded);
         let queries = queries.open(Control::new(listener)?)?;
-        // Scheduling takes no privilege there.
+        // In that case scheduling requires no privilege.
         let serve =
             |bound: Bound| bound.start(Some(registered.path.clone()), crate::listen::unprivileged);
         let serving = bound.map(serve).transpose()?;
@@ -194,7 +194,7 @@ mod running {
         if to_stderr {
             output::note(report.trim_end());
         } else if let Err(why) = output::print(&report) {
-            // It ran, and all is detached.
+            // It ran, and everything is detached.
             output::note(&format!("rxsteer: {}", output::error_text(&why)));
             return Ok(Outcome::Findings);
         }

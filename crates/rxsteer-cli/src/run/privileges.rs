@@ -1,11 +1,11 @@
 //! Dropping the privileges that are no longer needed once everything is loaded.
 //!
-//! The file descriptors of programs and maps suffice to attach, change and read. One capability is kept, unless the
-//! threads of the rings stay in the class of ordinary processes: CAP_SYS_NICE. Without it, the threads of rings that
-//! are created later (for another queue size, or a CPU that comes back) could not be put into their class. The kernel
-//! requires it because the threads are kernel threads, whose own limits (RLIMIT_RTPRIO, RLIMIT_NICE) apply, not ours.
-//! An attacker who takes over the instance could use it to change the scheduling of other processes, and for nothing
-//! else; processes that the instance starts do not have it.
+//! The file descriptors of programs and maps suffice to attach, change and read. Unless the threads of the rings stay
+//! in the class of ordinary processes, one capability is kept: CAP_SYS_NICE. Without it, the threads of rings that are
+//! created later (for another queue size, or a CPU that is online again) could not be put into their class. The kernel
+//! requires it because the threads are kernel threads, to which their own limits (RLIMIT_RTPRIO, RLIMIT_NICE) apply,
+//! not ours. An attacker who takes over the instance could use it to change the scheduling of other processes, and for
+//! nothing else. Processes that the instance starts do not have it.
 
 use anyhow::Context;
 use caps::{CapSet, Capability, CapsHashSet};
@@ -22,15 +22,15 @@ pub(crate) fn raise_memory_limit() {
     }
 }
 
-/// Drops every capability for good, and the means to get any. CAP_SYS_NICE is kept if `keep_scheduling` is set and the
-/// process has it. Capabilities belong to threads, so this has to be done while there is only one thread.
+/// Permanently drops every capability, and the means to regain any. CAP_SYS_NICE is kept if `keep_scheduling` is set
+/// and the process has it. Capabilities belong to threads, so this must happen while there is only one thread.
 pub(crate) fn drop_all(keep_scheduling: bool) -> anyhow::Result<()> {
     let may_schedule = caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_NICE);
     let kept: CapsHashSet = match keep_scheduling && may_schedule.unwrap_or(false) {
         true => [Capability::CAP_SYS_NICE].into(),
         false => CapsHashSet::new(),
     };
-    // Dropping them from the bounding set needs CAP_SETPCAP. Without it, the capabilities below cannot be regained
+    // Dropping them from the bounding set requires CAP_SETPCAP. Without it, the capabilities below cannot be regained
     // either.
     for capability in caps::runtime::thread_all_supported() {
         if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
@@ -53,8 +53,8 @@ pub(crate) fn drop_all(keep_scheduling: bool) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a thread has left after the drop, by the kernel's names of the sets. The thread is a new one, so the other
-    /// tests keep their capabilities.
+    /// The capabilities of a thread after the drop, by the kernel's names of the sets. The thread is a new one, so that
+    /// other tests keep their capabilities.
     fn left(keep_scheduling: bool) -> impl Fn(&str) -> String {
         let status = std::thread::spawn(move || {
             raise_memory_limit();

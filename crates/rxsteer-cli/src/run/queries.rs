@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// How often the programs' records of ended flows are read.
 const TAKE: Duration = Duration::from_millis(100);
-/// How often the thread checks whether a change is done for which a client waits.
+/// How often the thread checks whether a change for which a client waits is complete.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A request that only the event thread can handle.
@@ -72,7 +72,7 @@ impl Inbox {
         let mut bytes = [0; 64];
         while matches!(self.wake.read(&mut bytes), Ok(count) if count > 0) {}
         while let Ok(Message { request, reply, asked }) = self.messages.try_recv() {
-            // The process may have been stopped meanwhile; by now the client was answered that nothing changes.
+            // The process may have been stopped meanwhile; by now the client has the answer that nothing changes.
             let is_late =
                 matches!(request, EventRequest::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
             let replies = if is_late {
@@ -125,12 +125,12 @@ impl<P: Datapath> QueryServer<P> {
         ))
     }
 
-    /// With the counts of flow records, if they are made.
+    /// Adds the counts of flow records, if records are made.
     pub(crate) fn with_records(self, records: Option<Arc<Recorded>>) -> QueryServer<P> {
         QueryServer { records, ..self }
     }
 
-    /// Answers clients in a thread of its own.
+    /// Answers clients in a separate thread.
     pub(crate) fn open(self, control: Control) -> anyhow::Result<Running<P>> {
         let (stop, stopped) = UnixStream::pair().context("can't answer clients")?;
         let attend = move || self.attend(control, &stopped);

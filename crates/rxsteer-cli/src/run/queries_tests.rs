@@ -1,4 +1,4 @@
-//! Clients are answered whatever the event thread is doing.
+//! Tests that clients are answered whatever the event thread is doing.
 
 use super::super::instance::tests::{Mock, MockView, instance, link};
 use super::*;

@@ -1,9 +1,9 @@
 //! Checks that the interfaces and RX queues named in settings exist.
 //!
-//! An interface is given by its name, never by a pattern. An interface that does not exist may be named if a pattern of
-//! `rxsteer run` matches it: the setting then takes effect when the interface appears. If the interface exists, a named
-//! queue has to exist as well. A number alone means that queue of every interface, and at least one existing interface
-//! has to have it.
+//! An interface is given by its name, never by a pattern. A setting may name an interface that does not exist if a
+//! pattern of `rxsteer run` matches it: the setting takes effect when the interface appears. If the interface exists,
+//! the named queue must exist as well. A number alone means that queue of every interface, and at least one existing
+//! interface must have it.
 
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
@@ -23,8 +23,8 @@ fn named(settings: &Settings) -> impl Iterator<Item = (&'static str, &QueueName)
     bound.chain(settings.rps_maps.iter().map(|(name, _)| ("rps-map ", name)))
 }
 
-/// Why settings are refused, if these interfaces exist and `patterns` may match others. A name that was valid when it was set,
-/// which is in `before`, stays valid, although its interface may have gone or have another name since.
+/// Why settings are refused, if these interfaces exist and `patterns` may match others. A name in `before` was valid
+/// when it was set, and stays valid, although its interface may have been removed or renamed since.
 pub(crate) fn check(
     settings: &Settings,
     before: Option<&Settings>,
@@ -39,7 +39,7 @@ pub(crate) fn check(
     })
 }
 
-/// The settings of an interface that is called otherwise now.
+/// The note about settings that still use the former name of an interface.
 pub(crate) fn of_former_name(settings: &Settings, former: &str) -> Option<String> {
     let of_it = named(settings).filter(|(_, name)| name.interface() == Some(former));
     let names: Vec<String> = of_it.map(|(setting, name)| format!("{setting}{name}")).collect();
@@ -48,8 +48,8 @@ pub(crate) fn of_former_name(settings: &Settings, former: &str) -> Option<String
     })
 }
 
-/// The same on a host with these interfaces, of which any may be steered: what depends on which; or why settings are refused
-/// whichever are.
+/// The same on a host with these interfaces, any of which may be steered: notes that depend on which ones are steered;
+/// or why settings are refused in every case.
 pub(crate) fn on_host(settings: &Settings, there: &[There<'_>]) -> Result<Vec<String>, String> {
     let mut notes = Vec::new();
     for (setting, name) in named(settings) {
@@ -75,7 +75,7 @@ pub(crate) fn on_host(settings: &Settings, there: &[There<'_>]) -> Result<Vec<St
     Ok(notes)
 }
 
-/// The message about an interface that appears without some of the queues that are named.
+/// The message about an interface that appears without some of the named queues.
 pub(crate) fn lacking(settings: &Settings, (interface, queues): There<'_>) -> Option<String> {
     let lacks = |name: &QueueName| {
         name.interface() == Some(interface) && name.queue().is_some_and(|queue| queue >= queues)

@@ -1,7 +1,7 @@
-//! Flow records of a running instance: a thread of its own takes them from the datapath, and writes and sends them.
+//! Flow records of a running instance: a separate thread takes them from the datapath, and writes and sends them.
 //!
-//! The outputs are opened before anything is attached, by a thread without privileges: what that thread can't write, the
-//! instance can't write later, since it has dropped its privileges by then.
+//! A thread without privileges opens the outputs before anything is attached. What that thread cannot write, the
+//! instance cannot write later, since it has dropped its privileges by then.
 
 use super::privileges;
 use crate::record_args::RunRecordArgs;
@@ -22,10 +22,10 @@ use std::time::Duration;
 
 /// How long the thread sleeps after it found few records: the buffer of the programs has room for 32 000.
 const REST: Duration = Duration::from_millis(10);
-/// After this many records the thread does not sleep: more are waiting by now.
+/// After this many records the thread does not sleep: more are probably waiting.
 const MANY: usize = 1000;
 
-/// Outputs that are open.
+/// Opened outputs.
 pub(crate) struct Opened {
     outputs: Outputs,
     view: View,
@@ -38,23 +38,23 @@ pub(crate) struct Recording {
     done: Arc<AtomicBool>,
 }
 
-/// What is known of the records. Any thread may read.
+/// The counts of records. Any thread may read them.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     made: [AtomicU64; 2],
     /// Records and packets that the recorder lost.
     lost: [AtomicU64; 2],
-    /// Packets that the programs count as lost, and that are in earlier records.
+    /// Packets that the programs count as lost, although they are in earlier records.
     reported_of_lost: AtomicU64,
     files: Option<Arc<FileCounts>>,
     ipfix: Option<(SocketAddr, Arc<IpfixCounts>)>,
 }
 
-/// Opens the outputs of the arguments, if there are any. `interfaces` are the names that the user gave.
+/// Opens the outputs of the arguments, if there are any. `interfaces` are the names given by the user.
 pub(crate) fn open(args: &RunRecordArgs, interfaces: &[String]) -> anyhow::Result<Option<Opened>> {
     let names = interfaces.join("+");
     let opening = || -> anyhow::Result<_> {
-        // Only of this thread.
+        // This affects only the present thread.
         privileges::drop_all(false)?;
         args.open(&names)
     };
@@ -68,7 +68,7 @@ pub(crate) fn open(args: &RunRecordArgs, interfaces: &[String]) -> anyhow::Resul
 }
 
 impl Opened {
-    /// When records of flows are made that have not ended.
+    /// When records are made of flows that have not ended.
     pub(crate) fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
@@ -97,7 +97,7 @@ impl Opened {
 impl Recording {
     /// Completes the records, after all interfaces have been detached.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
-        // ORDER: Release; pairs with the Acquire below: the thread sees all flows that ended before.
+        // ORDER: Release; pairs with the Acquire below: the thread then sees all flows that ended before.
         self.done.store(true, Ordering::Release);
         self.thread.thread().unpark();
         self.thread.join().map_err(|_| anyhow::anyhow!("the thread that records flows panicked"))
@@ -125,7 +125,7 @@ fn record(opened: Opened, mut recorder: FlowRecorder, recorded: &Recorded, done:
     }
 }
 
-/// The record of a flow as it is written, and its interface.
+/// The record of a flow in the output's form, and its interface.
 fn record_of(flow: &RecordedFlow) -> (FlowRecord, Interface) {
     let share = |(cpu, CpuShare { packets, bytes }): &_| CpuTotals {
         cpu: *cpu,
@@ -158,7 +158,7 @@ fn record_of(flow: &RecordedFlow) -> (FlowRecord, Interface) {
 
 impl Recorded {
     fn count(&self, record: &FlowRecord) {
-        // ORDER: Relaxed, here and below; figures to look at.
+        // ORDER: Relaxed, here and below; these figures are only for display.
         self.made[0].fetch_add(1, Ordering::Relaxed);
         self.made[1].fetch_add(record.totals.packets, Ordering::Relaxed);
     }
@@ -170,7 +170,7 @@ impl Recorded {
         self.reported_of_lost.store(reported_of_lost, Ordering::Relaxed);
     }
 
-    /// What the status shows; `totals` are the counts of the programs.
+    /// The part of the status about records; `totals` are the counts of the programs.
     pub(crate) fn shown(&self, totals: &Counts) -> FlowRecordsShown {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let unrecorded = totals.rx.get(LiveCounter::FlowPacketsUnrecorded);

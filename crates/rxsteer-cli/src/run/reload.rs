@@ -14,7 +14,7 @@ use rxsteer_user::shown;
 use rxsteer_xdp::Settings;
 use std::path::PathBuf;
 
-/// Settings that apply if neither options nor file give them, as they were found at the start.
+/// Defaults for settings that neither options nor file give, as determined at the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     pub(crate) policy: Policy,
@@ -38,7 +38,7 @@ pub(crate) fn settings(
     asked.onto(&default, host)
 }
 
-/// What it takes to read the file again.
+/// Everything needed to read the file again.
 #[derive(Debug)]
 pub(crate) struct Reload {
     args: RunArgs,
@@ -58,7 +58,7 @@ impl Reload {
         self.args.config.as_deref().map(shown).unwrap_or_default()
     }
 
-    /// The reason with the place of the setting that it names, if the file has that.
+    /// The reason, with the place of the setting that it names, if that is in the file.
     fn placed(&self, why: String) -> String {
         let text = self
             .args
@@ -70,14 +70,14 @@ impl Reload {
         place.map_or(why.clone(), |place| settings_file::placed(path, &text, place, &why))
     }
 
-    /// The settings that the file requests now, or why they are refused.
+    /// The settings that the file now requests, or why they are refused.
     fn wanted(&self, host: &HostCpus) -> Result<Settings, String> {
-        // A pipe, as <(…) of a shell is, has one text, and waiting for another would stop this thread.
+        // A pipe, such as <(…) of a shell, has its text only once, and waiting for more would stop this thread.
         let is_other = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
         if self.args.config.as_ref().is_some_and(is_other) {
             return Err("it is not a regular file, so it is read only at the start".to_owned());
         }
-        // Several mistakes are several lines; an event is one.
+        // Several mistakes are several lines; an event has one.
         let now = self.args.settings();
         let now = now.map_err(|why| error_text(&why).replace('\n', "; also "))?;
         let (begun, fixed) = (&self.begun, &now.fixed);

@@ -1,9 +1,9 @@
-//! The longest round of the event thread, kept by time, so that it does not depend on how many ask for it.
+//! The longest round of the event thread, over a period that does not depend on requests for it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The length of a window. What is shown is the longest round of this window and the one before it.
+/// The length of a window. The value shown is the longest round of this window and the previous one.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// The longest time that the event thread worked without a look at its events, within the last 10 to 20 seconds.
@@ -31,14 +31,14 @@ impl Windows {
 }
 
 impl Rounds {
-    /// A round ended at `now`.
+    /// Notes that a round ended at `now`.
     pub(crate) fn took(&self, time: Duration, now: Instant) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.come_to(now);
         windows.present = windows.present.max(time);
     }
 
-    /// The longest of the last 10 to 20 seconds, in nanoseconds.
+    /// The longest round of the last 10 to 20 seconds, in nanoseconds.
     pub(crate) fn longest_ns(&self, now: Instant) -> u64 {
         let mut windows = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.come_to(now);
@@ -60,7 +60,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(rounds.longest_ns(at(9_999)), 70);
         }
-        // Also where only those who ask come by.
+        // Also if only readers call it.
         assert_eq!(rounds.longest_ns(at(19_999)), 70);
         assert_eq!(rounds.longest_ns(at(20_000)), 0);
         rounds.took(Duration::from_nanos(50), at(10_000));

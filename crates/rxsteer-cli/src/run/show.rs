@@ -16,10 +16,10 @@ use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Moves of buckets that are shown.
+/// The number of moves of buckets that are shown.
 const MOST_MOVES: usize = 5;
 
-/// Interfaces, CPUs, totals; and what happens per second, if two looks showed it.
+/// Interfaces, CPUs, totals; and the rates, if two looks showed them.
 pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     let running = Duration::from_secs(Duration::from_nanos(status.running_ns).as_secs());
     let name = match status.command {
@@ -171,7 +171,7 @@ fn since(known: &InterfaceStatus) -> String {
     }
 }
 
-/// What each CPU would carry, in shadow mode.
+/// What each CPU would get, in shadow mode.
 fn shadow(cpus: &[CpuStatus]) -> String {
     let all: u64 = cpus.iter().filter_map(|cpu| cpu.would).sum();
     let mut table = new(&["CPU", "would carry", "share"], &[]);
@@ -187,7 +187,7 @@ fn shadow(cpus: &[CpuStatus]) -> String {
     }
 }
 
-/// What the rings' threads do, on CPUs to which frames were sent.
+/// The state of the rings' threads, on CPUs to which frames were sent.
 fn threads(cpus: &[CpuStatus]) -> String {
     let seen = |cpu: &&CpuStatus| cpu.thread.get(LiveCpuCounter::ThreadRan) != 0;
     let header = ["CPU", "thread", "frames/s", "ran", "waited", "longest wait"];
@@ -278,9 +278,9 @@ fn totals(status: &Status) -> String {
     text
 }
 
-/// Frames that passed and that no other line explains.
+/// Passed frames that no other line explains.
 fn passed_otherwise(counts: &Counts, settings: &SettingsShown) -> Option<u64> {
-    // There all frames pass.
+    // In these cases all frames pass.
     if settings.shadow || settings.policy == Policy::None.to_string() {
         return None;
     }
@@ -314,7 +314,7 @@ fn flow_packets(at: &FlowStatisticsShown) -> String {
     text
 }
 
-/// What became of flow records.
+/// The counts of flow records.
 fn flow_records(at: &FlowRecordsShown) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| field(&mut text, name, 13, &value);

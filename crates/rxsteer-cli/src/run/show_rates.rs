@@ -1,4 +1,4 @@
-//! What happens per second between two looks, and the last events, as text.
+//! The rates between two looks, and the last events, as text.
 
 use crate::output::lines::{field, fitted};
 use crate::output::table::new;

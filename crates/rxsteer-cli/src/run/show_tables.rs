@@ -1,4 +1,4 @@
-//! Tables that the state of every command has: CPUs and flows.
+//! Tables that the status of every command has: CPUs and flows.
 
 use crate::output::lines::fitted;
 use crate::output::table::new;
@@ -48,7 +48,7 @@ pub(super) fn cpus(cpus: &[CpuStatus], rules: bool) -> String {
         row.extend([counts.delivered, counts.drops.total()].map(grouped));
         table.add_row(row);
     }
-    // First what steered nothing, then what the totals have, too.
+    // First the counts that steered nothing, then those that the totals have, too.
     let which = |is_meant: &dyn Fn(LiveCounter) -> bool| -> Vec<usize> {
         let meant = (1..).zip(&columns).filter(|(_, (_, counter))| is_meant(*counter));
         meant.map(|(column, _)| column).collect()
@@ -66,7 +66,7 @@ pub(super) fn cpus(cpus: &[CpuStatus], rules: bool) -> String {
     text
 }
 
-/// Moves of single flows are counted in the kernel only.
+/// Moves of single flows are counted only in the kernel.
 pub(super) fn flows(flows: &[FlowShown], command: Command) -> String {
     let mut header = vec!["flow", "packets", "bytes", "moves", "idle", "CPUs"];
     header.retain(|column| *column != "moves" || command == Command::Run);

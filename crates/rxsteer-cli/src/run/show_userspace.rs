@@ -1,4 +1,4 @@
-//! The state of `rxsteer live` and `rxsteer replay`, as text: what has a meaning in user space.
+//! The status of `rxsteer live` and `rxsteer replay` as text, with only what applies to user space.
 
 use super::show_rates;
 use super::show_tables::{cpus, flows};
@@ -9,7 +9,7 @@ use rxsteer_status::{Command, Rates, Status};
 use rxsteer_user::core::counters::LiveCounter;
 use std::fmt::Write;
 
-/// What follows the first line of a status.
+/// The status after its first line.
 pub(super) fn status(status: &Status, rates: Option<&Rates>) -> String {
     let mut text = settings(status);
     if let Some(share) = status.input_share {
@@ -137,7 +137,7 @@ fn totals(status: &Status) -> String {
     text
 }
 
-/// What to do about packets that were lost.
+/// What to do about lost packets.
 fn remedies(status: &Status) -> String {
     let mut text = String::new();
     if status.totals.drops.ring_full > 0 {

@@ -1,4 +1,4 @@
-//! An instance as the thread that answers clients sees it.
+//! The state of an instance for the thread that answers clients.
 
 use super::former::Former;
 use super::rounds::Rounds;

@@ -1,15 +1,15 @@
-//! What an instance knows of one interface.
+//! What an instance knows about one interface.
 
 use rxsteer_status::{RxShown, State};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first wait until a refused interface is tried again. The wait doubles each time, up to a limit.
+/// The first wait before a refused interface is retried. The wait doubles each time, up to a limit.
 const FIRST_RETRY: Duration = Duration::from_secs(3);
 /// See [`FIRST_RETRY`].
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// When an interface that was refused is tried again.
+/// When a refused interface is retried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
     pub(super) at: Instant,
@@ -42,8 +42,8 @@ pub(crate) struct Steered<D> {
     pub(crate) since: Instant,
     /// The counts of the time before it was attached, and of the time when it was.
     pub(crate) counts: Arc<RxShown>,
-    /// Something is inconsistent. The state is read once more before anything is reported, since an interface that is
-    /// being deleted loses its program and its name one after the other.
+    /// Whether something is inconsistent. Then the state is read once more before anything is reported, since an
+    /// interface that is being deleted loses its program and its name one after the other.
     pub(super) doubtful: bool,
     /// Whether it was reported that frames arrive with an incomplete checksum.
     pub(super) said_partial: bool,
@@ -69,7 +69,7 @@ impl<D> Steered<D> {
         self.is_live() || self.state == State::Refused
     }
 
-    /// Goes on with the counts of an interface that had the same name, and what was said of that is not said again.
+    /// Continues the counts of an interface that had the same name, and does not repeat reports about that interface.
     pub(super) fn inherit(&mut self, of: &Steered<D>) {
         Arc::make_mut(&mut self.counts).merge(&of.counts);
         self.said_partial |= of.said_partial;

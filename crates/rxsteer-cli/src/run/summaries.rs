@@ -1,4 +1,4 @@
-//! What is said of many drops, with their cause. `crate::summaries` says when.
+//! The messages about many drops, with their cause. `crate::summaries` decides when they are printed.
 
 use super::losses;
 use crate::summaries::Lately;
@@ -84,7 +84,7 @@ mod tests {
             Watched { summaries: Summaries::new(now), settings, now, cpu }
         }
 
-        /// One second later.
+        /// Looks one second later.
         fn look(&mut self, change: impl FnOnce(&mut Lately)) -> Vec<Happened> {
             change(&mut self.cpu);
             self.now += LOOK;
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(said.len(), 3);
         assert!(said.iter().all(|event| event.fields["moves"] == 120), "{said:?}");
         assert_eq!(said[0].text, "120 moves and 0 packets deferred among 3 000 in the last 60 s");
-        // An interface went away with its counts.
+        // An interface was removed with its counts.
         for _ in 0..120 {
             assert_eq!(watched.look(|cpu| (cpu.received, cpu.moves) = (10, 0)), []);
         }

@@ -1,4 +1,4 @@
-//! Changes of the host: interfaces that come, go or change, and CPUs that do.
+//! Detects changes of the host: interfaces that appear, disappear or change, and CPUs that go offline or come online.
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rxsteer_host::cpus;
@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// RTNLGRP_LINK (include/uapi/linux/rtnetlink.h).
 const LINK_GROUP: u32 = 1;
 
-/// Reports that an interface has changed. The state is then read: messages can be lost when many arrive at once, but
-/// the state cannot.
+/// Reports that an interface has changed. The caller then reads the state: messages can be lost when many arrive at
+/// once, but the state cannot.
 pub(crate) struct LinkNews(Socket);
 
 impl LinkNews {

@@ -12,10 +12,10 @@ use rxsteer_user::core::Policy;
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-/// Most seeds of one command: all their results are kept, and shown.
+/// The most seeds of one command: all their results are kept and shown.
 const MOST_SEEDS: u64 = 10_000;
 
-/// The longest time that is measured, in simulated seconds.
+/// The longest measured time, in simulated seconds.
 const LONGEST_SECONDS: f64 = (MAX_TIME_NS / 1_000_000_000) as f64;
 
 /// Simulate policies on a described machine, and compare them

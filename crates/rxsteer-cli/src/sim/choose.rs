@@ -20,7 +20,7 @@ pub(crate) struct Chosen {
     pub(crate) scenario: Scenario,
     /// The recording, if the scenario's traffic is recorded.
     pub(crate) from: Option<FromFiles>,
-    /// The costs that were not measured, as far as is known: not those that a user set.
+    /// The costs that are known to be not measured, without those that a user set.
     pub(crate) assumed: Vec<&'static Cost>,
     /// Remarks to print before the run.
     pub(crate) notes: Vec<String>,
@@ -132,7 +132,7 @@ pub(crate) fn list(json: bool) -> anyhow::Result<()> {
     output::print(&text)
 }
 
-/// The settings that differ from the scenario's own, as a report shows them beside the figures.
+/// The settings that differ from the scenario's own, for a report.
 pub(crate) fn settings(args: &SimArgs) -> Vec<String> {
     let mut settings: Vec<String> =
         args.set.iter().map(|(key, value)| format!("--set {key}={value}")).collect();

@@ -122,7 +122,7 @@ impl FromArgs {
         !self.from.is_empty()
     }
 
-    /// Whether each seed has a flow hash of its own.
+    /// Whether each seed has a separate flow hash.
     pub(crate) fn hashes_by_seed(&self) -> bool {
         self.is_given() && self.from_hash_seed.is_none()
     }
@@ -248,7 +248,7 @@ impl FromFiles {
         Ok((replaced, notes))
     }
 
-    /// What was read, and what became of it.
+    /// What was read, and how it was used.
     pub(crate) fn notes(&self) -> Vec<String> {
         let figures = &self.figures;
         let seconds = |ns: u64| format!("{:.6} s", ns as f64 / 1e9);

@@ -1,6 +1,6 @@
 //! `rxsteer sim`: what a policy would do on a simulated machine.
 //!
-//! [`choose`] finds the scenario. What is shown of the results is in the crate `rxsteer-report`.
+//! [`choose`] selects the scenario. The crate `rxsteer-report` formats the results.
 
 pub(crate) mod args;
 mod choose;
@@ -168,7 +168,7 @@ fn run(
     let plan = Plan { first_seed: args.seed, seeds, threads: threads(args) };
     let variants =
         if args.sensitivity { variants(&chosen.scenario, &chosen.assumed) } else { Vec::new() };
-    // What is compared, then the first of it with its CPUs numbered backwards, or with one cost changed at a time.
+    // First what is compared, then the first cell with its CPUs numbered backwards, or with one cost changed at a time.
     let shown = cells.len();
     let all = shown + usize::from(shown > 1) + variants.len();
     let scenario_of = |cell: usize, seed: u64| match cells.get(cell) {

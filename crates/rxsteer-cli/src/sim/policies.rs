@@ -1,12 +1,12 @@
-//! The list of `--compare`: policies separated by commas, though a policy can have commas in it.
+//! The list of `--compare`: policies separated by commas, although a policy itself can contain commas.
 //!
 //! ```text
 //! list   = policy { "," policy }           at least two, each once
 //! policy = as in --policy: none, rps, bound:QUEUE=CPU{,QUEUE=CPU}, sparse[:NAME=N{,NAME=N}], …
 //! ```
 //!
-//! A part with an equals sign and no colon is the next binding or setting of the policy before it, if that has a colon. No
-//! policy has that form, so any other part begins a policy.
+//! A part with an equals sign and no colon belongs to the policy before it, if that has a colon: it is another binding
+//! or setting. No policy has that form, so any other part begins a new policy.
 
 use rxsteer_settings::policy;
 use rxsteer_user::core::Policy;

@@ -1,5 +1,5 @@
-//! `--published` and `--fit`: published measurements beside the simulator's figures, and the origin of the costs
-//! behind the predictions.
+//! `--published` and `--fit`: compares published measurements with the simulator's figures, and shows the origin of the
+//! costs in the predictions.
 
 use super::whole_file::WholeFile;
 use crate::Outcome;

@@ -236,7 +236,7 @@ fn sensitivity_varies_the_cost_of_rules() {
         let changes = varied.map(|varied| varied.changes.as_slice()).unwrap_or_default();
         changes.iter().find(|it| it.metric.name == "bits_per_second").map(|it| it.relative)
     };
-    // One CPU has to do everything.
+    // One CPU must do everything.
     assert!(relative(30.0) > Some(0.01) && relative(120.0) < Some(-0.01));
 }
 

@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 
 /// A file that does not exist yet.
 pub(crate) struct WholeFile {
-    /// As the user gave it.
+    /// The path given by the user.
     path: PathBuf,
     /// The same with links resolved.
     place: PathBuf,

@@ -1,9 +1,9 @@
-//! Whether generic mode works on this kernel.
+//! Tests whether generic mode works on this kernel.
 //!
-//! On some kernels (6.12, 6.18) the CPUMAP was found to deliver socket buffers with the Ethernet header still in front:
-//! it takes the header's length from `skb->mac_len`, which is not yet set at that point (`cpu_map_generic_redirect` in
+//! On some kernels (6.12, 6.18) the CPUMAP delivers socket buffers that still begin with the Ethernet header: it takes
+//! the header's length from `skb->mac_len`, which is not yet set at that point (`cpu_map_generic_redirect` in
 //! kernel/bpf/cpumap.c). IP refuses such packets, and they are lost. So the trial first runs the same programs in
-//! generic mode, and steers some UDP packets between two sockets on a veth pair in network namespaces of its own.
+//! generic mode, and steers some UDP packets between two sockets on a veth pair in separate network namespaces.
 
 use super::{NO_CPUS, namespace, obstacle, setup};
 use crate::run::privileges::raise_memory_limit;

@@ -1,7 +1,7 @@
-//! Tries in advance what `rxsteer run` does, before frames of a user are at risk: the programs are loaded and unloaded,
-//! and generic mode is tried on a veth pair in network namespaces of its own (`generic.rs`, `namespace.rs`).
+//! Tries the operations of `rxsteer run` in advance, before a user's frames are at risk: loads and unloads the
+//! programs, and tests generic mode on a veth pair in separate network namespaces (`generic.rs`, `namespace.rs`).
 //!
-//! The results are facts for `rxsteer-host`, which judges them, and loads nothing itself.
+//! The results are facts for `rxsteer-host`, which judges them, and itself loads nothing.
 
 mod generic;
 mod namespace;

@@ -1,5 +1,5 @@
-//! A veth pair between two network namespaces that belong to threads. When the threads end, for whatever reason, the
-//! kernel removes namespaces and pair. Nothing has a name that could be left behind.
+//! A veth pair between two network namespaces that belong to threads. When the threads end, the kernel removes the
+//! namespaces and the pair. Nothing has a name, so nothing can remain.
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::sched::{CloneFlags, unshare};

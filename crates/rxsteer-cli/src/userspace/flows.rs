@@ -1,4 +1,4 @@
-//! The largest flows of those whose records are kept.
+//! The largest flows whose records are kept.
 
 use crate::explain::flow::shown;
 use rxsteer_records::recording::LiveFlows;

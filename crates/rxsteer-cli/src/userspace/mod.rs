@@ -1,5 +1,5 @@
-//! What `rxsteer live` and `rxsteer replay` show of themselves while they run: a control socket and events, as `rxsteer
-//! run` has, and a thread for both. The threads that move packets do nothing for it.
+//! The control socket and the events of `rxsteer live` and `rxsteer replay`, as `rxsteer run` has them, and a thread
+//! for both. This adds no work to the threads that move packets.
 
 mod flows;
 mod news;

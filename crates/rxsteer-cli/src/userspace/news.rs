@@ -1,4 +1,4 @@
-//! What happens to a command that steers in user space: events, found by comparing one look with the next.
+//! Events of a command that steers in user space, found by comparing one look with the next.
 
 use crate::events_out::Events;
 use crate::interface_state;

@@ -1,4 +1,4 @@
-//! Events of two looks, made up.
+//! Tests the events of two invented looks.
 
 use super::*;
 use crate::events_out::EventsOut;

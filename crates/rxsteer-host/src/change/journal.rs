@@ -1,7 +1,7 @@
-//! What was there before: a file of lines, each on record (fsync) before the value it speaks of is written.
+//! The journal of old values: a file of lines, each on disk (fsync) before the value that it describes is written.
 //!
-//! The first line has the kernel's boot id. Each write has a line with its old and new value before it, and one that it is
-//! done behind it. A last line that was cut off by a kill belongs to a write that was not begun, and is dropped.
+//! The first line has the kernel's boot id. Each write has one line with its old and new value before it, and one line
+//! after it that marks it as done. If a kill cut off the last line, its write had not begun, so the line is dropped.
 
 use super::STATE;
 use super::plan::{Owner, Write};
@@ -13,7 +13,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Of this format.
+/// The version of this format.
 const VERSION: u32 = 1;
 
 /// A line.
@@ -25,26 +25,26 @@ enum Line {
     Done { path: String },
 }
 
-/// A value that was changed by us, over all applies.
+/// A value that rxsteer changed, over all applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The file.
     pub path: String,
     /// The interface that it belongs to.
     pub owner: Option<Owner>,
-    /// What was there before, byte for byte.
+    /// The value before the first change, byte for byte.
     pub original: String,
-    /// What was there before the last write.
+    /// The value before the last write.
     pub old: String,
-    /// What was written last.
+    /// The last value written.
     pub new: String,
     /// Whether the last write is known to be done.
     pub done: bool,
 }
 
 impl Change {
-    /// Whether `now` can be what we left there: what was written; and where a kill came between, what was there before, or
-    /// what the kernel may have made of it (it leaves CPUs out of masks).
+    /// Whether `now` can be the result of our writes: the value written; or, if a kill came in between, the value
+    /// before, or what the kernel may have made of the new value (it removes CPUs from masks).
     pub fn may_have_left(&self, now: &str) -> bool {
         let is_part = || {
             let (Some(now), Some(new)) = (mask::bits(now), mask::bits(&self.new)) else {
@@ -59,7 +59,7 @@ impl Change {
 /// Why there is no journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The system refused.
+    /// A system call failed.
     #[error("can't keep the journal of old values {}: {error}", path.display())]
     System {
         /// The file.
@@ -67,7 +67,7 @@ pub enum JournalError {
         /// Why.
         error: io::Error,
     },
-    /// A line other than the last makes no sense.
+    /// A line other than the last one is damaged.
     #[error(
         "line {line} of the journal of old values {} is damaged; rxsteer host restore restores the values of the \
          other lines",
@@ -76,7 +76,7 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Which, from 1.
+        /// Its number, from 1.
         line: usize,
     },
 }
@@ -92,12 +92,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Where it is.
+    /// The path of the journal.
     pub fn path(root: &Root) -> PathBuf {
         root.path(STATE).join("host-journal.jsonl")
     }
 
-    /// Opens it, and makes it where there is none. The caller holds the [`Lock`](super::Lock).
+    /// Opens the journal, and creates it if necessary. The caller holds the [`Lock`](super::Lock).
     pub fn open(root: &Root) -> Result<Journal, JournalError> {
         let path = Self::path(root);
         let failed = |error| JournalError::System { path: path.clone(), error };
@@ -114,7 +114,7 @@ impl Journal {
         let is_of_this_boot = text.lines().next().and_then(parsed).is_some_and(
             |line| matches!(line, Line::Journal { boot: of, version: VERSION } if of == boot),
         );
-        // A file whose first line is damaged is not taken for one of another boot.
+        // A file whose first line is damaged must not be mistaken for one of another boot.
         let kept = if is_of_this_boot || damaged.is_some() { whole } else { 0 };
         let journal_failed = |error| JournalError::System { path: path.clone(), error };
         let mut cut = || {
@@ -132,7 +132,7 @@ impl Journal {
     fn begin(&mut self) -> Result<(), JournalError> {
         let boot = self.boot.clone();
         self.append(&Line::Journal { version: VERSION, boot })?;
-        // The name has to last, too.
+        // The directory entry must be on disk, too.
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|error| self.failed(error))
@@ -149,7 +149,7 @@ impl Journal {
         written.map_err(|error| self.failed(error))
     }
 
-    /// What is on record as changed, without opening the journal for writing; nothing where there is none.
+    /// The recorded changes, without opening the journal for writing; none if there is no journal.
     pub fn recorded(root: &Root) -> Vec<Change> {
         let boot = root.text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let bytes = fs::read(Self::path(root)).unwrap_or_default();
@@ -157,12 +157,12 @@ impl Journal {
         read(&String::from_utf8_lossy(&bytes[..whole]), &boot).0
     }
 
-    /// What was changed, in the order of the first changes.
+    /// The changes, in the order in which each value was first changed.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Fails where a line makes no sense: then old values may be missing, and nothing new should be set.
+    /// Fails if a line is damaged: then old values may be missing, and no new value should be set.
     pub fn check(&self) -> Result<(), JournalError> {
         match self.damaged {
             Some(line) => Err(JournalError::Damaged { path: self.path.clone(), line }),
@@ -170,7 +170,7 @@ impl Journal {
         }
     }
 
-    /// Records a write that is to come.
+    /// Records a write before it is made.
     pub(super) fn intend(&mut self, write: &Write) -> Result<(), JournalError> {
         let line = Line::Set {
             path: write.path.clone(),
@@ -183,7 +183,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Records that it was done, and read back.
+    /// Records that a write was made, and read back.
     pub(super) fn done(&mut self, path: &str) -> Result<(), JournalError> {
         let line = Line::Done { path: path.to_owned() };
         self.append(&line)?;
@@ -191,7 +191,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps these changes alone; without any, the file goes. Either the old or the new file is there at any time.
+    /// Keeps only these changes; without any, the file is removed. At any time either the old or the new file exists.
     pub(super) fn keep(mut self, keep: impl Fn(&Change) -> bool) -> Result<(), JournalError> {
         self.changes.retain(keep);
         if self.changes.is_empty() {
@@ -217,7 +217,7 @@ impl Journal {
         fs::rename(&next, &self.path).map_err(|error| self.failed(error))
     }
 
-    /// Forgets what is as it was.
+    /// Removes changes whose value is the original one again.
     pub fn forget_unchanged(self) -> Result<(), JournalError> {
         self.keep(|change| !(change.done && change.new == change.original))
     }
@@ -227,7 +227,7 @@ fn parsed(line: &str) -> Option<Line> {
     serde_json::from_str(line).ok()
 }
 
-/// The changes of this boot, and the number of the first line that makes no sense.
+/// The changes of this boot, and the number of the first damaged line.
 fn read(text: &str, boot: &str) -> (Vec<Change>, Option<usize>) {
     let (mut changes, mut damaged) = (Vec::new(), None);
     for (number, line) in (1..).zip(text.lines()) {
@@ -252,7 +252,7 @@ fn note(changes: &mut Vec<Change>, line: Line) {
             let known =
                 changes.iter_mut().find(|change| change.path == path && change.owner == owner);
             match known {
-                // What something else had set is what to go back to from then on.
+                // If other software has set the value meanwhile, its value becomes the one to restore.
                 Some(change) => {
                     if !change.may_have_left(&old) && old != change.original {
                         change.original.clone_from(&old);

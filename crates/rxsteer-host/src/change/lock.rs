@@ -1,4 +1,4 @@
-//! One change at a time: a file that the process that changes settings holds locked. The kernel frees it however that ends.
+//! Allows one change at a time, by a lock on a file. The kernel releases the lock however the process ends.
 
 use super::STATE;
 use crate::root::Root;
@@ -7,7 +7,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-/// Why it can't be held.
+/// Why the lock cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process changes settings.
@@ -21,7 +21,7 @@ pub enum LockError {
         /// The file.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("can't lock {}: {error}; this requires root", path.display())]
     System {
         /// The file.
@@ -31,14 +31,14 @@ pub enum LockError {
     },
 }
 
-/// Held until it is dropped.
+/// The lock, held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes it, or says who holds it.
+    /// Takes the lock, or returns which process holds it.
     pub fn take(root: &Root) -> Result<Lock, LockError> {
         let path = root.path(STATE).join("host.lock");
         let failed = |error| LockError::System { path: path.clone(), error };
@@ -58,7 +58,7 @@ impl Lock {
             }
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // It may not have written its id yet.
+                // The holder may not have written its id yet.
                 let _ = file.read_to_string(&mut holder);
                 let holder = holder.trim();
                 let holder = if holder.is_empty() { "?" } else { holder }.to_owned();

@@ -1,4 +1,4 @@
-//! Changes of the kernel's own steering settings, each of which can be undone.
+//! Changes the kernel's own steering settings, and can undo each change.
 //!
 //! ```text
 //!  Wanted ─► Plan ─► for each write: journal (fsync) ─► write ─► read back ─► journal "done"
@@ -7,15 +7,15 @@
 //!  Journal ─► restore: what was there before the first apply, byte for byte
 //! ```
 //!
-//! What must hold:
+//! Invariants:
 //!
-//! - An old value is on record before a new one is written, so a kill at any moment loses none.
-//! - A value that something else set since is never overwritten by an undo.
-//! - What was not read back as it was written does not stay.
+//! - An old value is recorded (fsync) before a new one is written, so a kill at any moment loses none.
+//! - An undo never overwrites a value that other software has set since.
+//! - A value that does not read back as it was written does not stay.
 //!
-//! The journal is in `/run/rxsteer`, not on a disk: it lives exactly as long as the values it speaks of. A reboot resets
-//! both, `systemctl soft-reboot` and kexec-less restarts of services keep both. Where `/run` outlives a boot nevertheless
-//! (containers), the kernel's boot id in the first line says that the values are gone.
+//! The journal is in `/run/rxsteer`, not on a disk, so it lives exactly as long as the values that it describes. A
+//! reboot resets both; `systemctl soft-reboot` and restarts of services keep both. If `/run` survives a reboot
+//! nevertheless (in containers), the kernel's boot id in the first line shows that the values are gone.
 
 mod journal;
 mod lock;
@@ -33,8 +33,8 @@ pub use restore::{Outcome, Restored, preview, restore};
 pub use verify::{Measured, TURNS, Turn, Verdict, judge, measured, verify};
 pub use write::{ApplyError, Refusal, apply, may_apply, undo};
 
-/// Where journal and lock are.
+/// The folder of journal and lock.
 pub(crate) const STATE: &str = "/run/rxsteer";
 
-/// How every file begins that is written to apply settings at boot.
+/// The first line of every file that applies settings at boot.
 pub(crate) const MARK: &str = "# Written by rxsteer host apply --persist";

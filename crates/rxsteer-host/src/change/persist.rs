@@ -1,8 +1,9 @@
-//! Files that apply settings again: at boot, and when the interface or a queue of it appears later.
+//! Files that apply settings again: at boot, and when the interface or one of its queues appears later.
 //!
-//! `systemd.link` can express a CPU map (`ReceivePacketSteeringCPUMask=`, systemd 256 and later), and nothing else of what
-//! is set here. Where that is all, a `.link` file is written. Only one such file holds for each interface, so ours has
-//! also what the one before it says. Else it is a unit that runs `rxsteer host apply`, and a udev rule that starts it.
+//! A `systemd.link` file can express a CPU map (`ReceivePacketSteeringCPUMask=`, systemd 256 and later), but no other
+//! setting of this module. If the CPU map is the only setting, this writes a `.link` file. systemd applies only one
+//! such file to each interface, so ours also contains the settings of the file that it replaces. Otherwise this writes
+//! a unit that runs `rxsteer host apply`, and a udev rule that starts it.
 
 use super::MARK;
 use super::plan::{Plan, Wanted};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 const LINK_SINCE: u32 = 256;
 const CPU_MASK: &str = "ReceivePacketSteeringCPUMask";
 
-/// The folders we write to, and how our files' names begin there.
+/// The folders of our files, and how the files' names begin there.
 const PLACES: [(&str, &str); 3] = [
     ("/etc/systemd/network", "10-rxsteer-host-"),
     ("/etc/systemd/system", "rxsteer-host-"),
@@ -28,36 +29,36 @@ const PLACES: [(&str, &str); 3] = [
 /// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PersistFile {
-    /// Where.
+    /// The path.
     pub path: String,
-    /// What.
+    /// The content.
     pub text: String,
 }
 
-/// What will be written, and why it is that.
+/// The files to write, and the reason for this kind of file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Persisted {
     /// The files.
     pub files: Vec<PersistFile>,
-    /// Files of a former `--persist` for this interface that go.
+    /// Files of a former `--persist` for this interface, which are removed.
     pub replaced: Vec<String>,
-    /// Why these.
+    /// The reason for this kind of file.
     pub why: String,
 }
 
-/// Why nothing can be written.
+/// Why no file can be written.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    /// The name can't stand in a udev rule and the name of a unit.
+    /// The name is not valid in a udev rule or as the name of a unit.
     #[error(
         "--persist can't be used for '{name}': udev rules and names of units take only letters, digits and _ . : - in names; \
          rename the interface (ip link set … name …)"
     )]
     Name {
-        /// The interface, fit to be printed.
+        /// The interface's name, escaped for printing.
         name: String,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error(
         "can't write {path}: {error}; this requires root, and a root file system that can be written to"
     )]
@@ -69,7 +70,7 @@ pub enum PersistError {
     },
 }
 
-/// The files for these settings. `program` is where rxsteer is.
+/// The files for these settings. `program` is the path of rxsteer.
 pub fn persist_files(
     root: &Root,
     interface: &InterfaceKnobs,
@@ -101,7 +102,7 @@ pub fn persist_files(
     Ok(Persisted { files, replaced, why })
 }
 
-/// The `.link` file, or why it can't be one.
+/// The `.link` file, or why it is not possible.
 fn link(
     root: &Root,
     interface: &InterfaceKnobs,
@@ -121,7 +122,7 @@ fn link(
         Some(_) => {}
     }
     let name = &interface.name;
-    // NET_ADDR_PERM: an address of its own, by which to know it before it is renamed.
+    // NET_ADDR_PERM: a permanent address, which identifies the interface before it is renamed.
     let is_permanent =
         root.text(&format!("/sys/class/net/{name}/addr_assign_type")).as_deref() == Some("0");
     if interface.driver.is_none()
@@ -157,7 +158,7 @@ fn link(
     })
 }
 
-/// The settings in a section of a file of systemd.
+/// The settings in one section of a systemd file.
 fn section<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     let mut inside = false;
     text.lines().map(str::trim).filter(move |line| {
@@ -169,7 +170,7 @@ fn section<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     })
 }
 
-/// systemd's version: it is in the name of its library.
+/// The version of systemd, which is part of its library's file name.
 fn version(root: &Root) -> Option<u32> {
     let folders = ["/usr/lib/systemd", "/lib/systemd"].map(str::to_owned);
     let by_architecture =
@@ -210,7 +211,7 @@ fn unit(name: &str, wanted: &Wanted, program: &Path) -> PersistFile {
     }
 }
 
-/// A path in a command line of systemd.
+/// A path, quoted for a systemd command line.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy().replace('%', "%%").replace('$', "$$");
     if text.contains(|c: char| c.is_whitespace() || "\"'\\;".contains(c)) {
@@ -233,7 +234,7 @@ fn rule(name: &str) -> PersistFile {
     }
 }
 
-/// The files that `--persist` wrote: of our names, and marked by us.
+/// The files that `--persist` wrote: they have our names and our mark.
 pub fn persisted(root: &Root) -> Vec<String> {
     let in_place = |(folder, begin): (&str, &str)| -> Vec<String> {
         let names = root.names(folder);
@@ -259,7 +260,7 @@ impl Persisted {
 fn put(path: &PathBuf, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
-    // systemd and udev pass over names that end otherwise.
+    // systemd and udev ignore files with other suffixes.
     let part = path.with_extension("rxsteer-part");
     let mut file = fs::File::create(&part)?;
     file.write_all(text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! From what is wanted to the exact writes.
+//! Computes the exact writes for the requested settings.
 //!
 //! Sizes and sets are those of Documentation/networking/scaling.rst: RPS within the memory domain of the CPU that serves
 //! the interrupt; 32768 entries in the sock flow table, divided by the RX queues for each flow table; XPS with an equal
@@ -13,32 +13,33 @@ use rxsteer_core::limits::MAX_SOCK_FLOW_ENTRIES;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Entries of the sock flow table where there are none: "works fairly well on a moderately loaded server" (scaling.rst).
+/// The default number of entries of the sock flow table: "works fairly well on a moderately loaded server"
+/// (scaling.rst).
 const SOCK_FLOW_ENTRIES: u64 = 32768;
 
-/// What is to be set.
+/// The requested settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The CPUs that RPS spreads over; by default those near the interrupts.
     pub cpus: Option<CpuSet>,
-    /// CPUs of single RX queues: then the maps of the others stay as they are.
+    /// CPUs of single RX queues; the maps of the others then stay as they are.
     pub queues: Vec<(u32, CpuSet)>,
-    /// Flows go where their applications run.
+    /// Whether flows go where their applications run.
     pub rfs: bool,
-    /// Each CPU sends by TX queues of its own.
+    /// Whether each CPU sends on its own TX queues.
     pub xps: bool,
-    /// Flows that fill a backlog are dropped first.
+    /// Whether flows that fill a backlog are dropped first.
     pub flow_limit: bool,
-    /// Neither RPS nor RFS: packets stay where they are received. `cpus`, `queues` and `rfs` do not count then.
+    /// Neither RPS nor RFS: packets stay where they are received. `cpus`, `queues` and `rfs` are ignored then.
     pub off: bool,
 }
 
-/// An interface as it was when it was written to: a later one of that name is another.
+/// Identifies an interface at the time of a write. A later interface of the same name is another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Its name.
     pub name: String,
-    /// Its number.
+    /// Its index.
     pub index: u32,
     /// Its hardware address.
     pub address: String,
@@ -51,17 +52,17 @@ pub struct Owner {
 pub struct Write {
     /// The file.
     pub path: String,
-    /// What it holds, byte for byte.
+    /// The present value, byte for byte.
     pub old: String,
-    /// What it will hold, as the kernel will show it.
+    /// The future value, as the kernel will show it.
     pub new: String,
-    /// The interface that it belongs to; none for settings of the network core.
+    /// The interface that it belongs to; `None` for settings of the network core.
     pub owner: Option<Owner>,
-    /// What it means, in words.
+    /// The meaning of the new value, in words.
     pub meaning: String,
 }
 
-/// All of them, in their order, and what else is to be said.
+/// All writes in their order, and notes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// The interfaces.
@@ -69,9 +70,9 @@ pub struct Plan {
     /// The CPUs that RPS will spread over.
     #[serde(serialize_with = "shown")]
     pub cpus: CpuSet,
-    /// The writes; a value that is there already is none of them.
+    /// The writes; values that are already right are left out.
     pub writes: Vec<Write>,
-    /// What has no effect here, and why.
+    /// Requested settings that have no effect here, and why.
     pub notes: Vec<String>,
 }
 
@@ -85,27 +86,27 @@ pub enum PlanError {
     /// RPS can't use some of the CPUs.
     #[error("{what}; choose among CPUs {usable}")]
     Unusable {
-        /// Which, and why.
+        /// Which CPUs, and why.
         what: String,
-        /// Those that it can use.
+        /// The CPUs that it can use.
         usable: String,
     },
-    /// Nothing says which CPUs are online.
+    /// No source reports which CPUs are online.
     #[error(
         "can't find out which CPUs are online (/sys/devices/system/cpu/online); name them with --cpus"
     )]
     NoCpus,
-    /// There is no file to set it by.
+    /// The file for a setting does not exist.
     #[error("{interface} has no {knob}: {why}")]
     Missing {
         /// The interface.
         interface: String,
         /// The file.
         knob: &'static str,
-        /// Why that may be, and what to do.
+        /// A possible reason, and what to do.
         why: &'static str,
     },
-    /// A value can't be read, so it could not be restored.
+    /// A value cannot be read, so it could not be restored.
     #[error("can't read {path}, so it could not be restored: {error}")]
     Unreadable {
         /// The file.
@@ -115,7 +116,7 @@ pub enum PlanError {
     },
 }
 
-/// A plan in the making.
+/// The state while a plan is made.
 struct Planner<'a, T> {
     tree: &'a T,
     interface: &'a InterfaceKnobs,
@@ -126,7 +127,7 @@ struct Planner<'a, T> {
 }
 
 impl Plan {
-    /// Plans `wanted` for an interface of the network namespace with that inode. Nothing is written.
+    /// Plans `wanted` for an interface of the network namespace with that inode. This writes nothing.
     pub fn new(
         tree: &impl Tree,
         interface: &InterfaceKnobs,
@@ -150,7 +151,8 @@ impl Plan {
         };
         let (writes, notes) = (Vec::new(), Vec::new());
         let mut planner = Planner { tree, interface, topology, owner, writes, notes };
-        // The order of effect: a flow table is of use with a sock flow table, a CPU map sends packets on at once.
+        // The order in which settings take effect: a flow table needs a sock flow table; a CPU map moves packets at
+        // once.
         if wanted.off {
             planner.off()?;
         } else if wanted.rfs {
@@ -169,7 +171,7 @@ impl Plan {
         Ok(Plan { interfaces: vec![interface.name.clone()], cpus, writes, notes })
     }
 
-    /// Plans the same for each of several interfaces, which are to be set together: see [`join`](Plan::join).
+    /// Plans the same settings for each of several interfaces, to be applied together: see [`join`](Plan::join).
     pub fn of_each(
         tree: &impl Tree,
         interfaces: &[InterfaceKnobs],
@@ -181,7 +183,7 @@ impl Plan {
         let mut globals = globals.clone();
         let plan = |interface: &InterfaceKnobs| {
             let plan = Plan::new(tree, interface, topology, &globals, namespace, wanted)?;
-            // The map is of all interfaces: a later one adds to what an earlier one will have set.
+            // All interfaces share this mask: a later interface adds to what an earlier one will have set.
             if let Some(write) = plan.writes.iter().find(|write| write.path == flow_limit_file()) {
                 globals.flow_limit_cpu_bitmap = CpuMask::read(&write.new);
             }
@@ -190,11 +192,12 @@ impl Plan {
         interfaces.iter().map(plan).collect()
     }
 
-    /// One plan of several, in their order, so that they are carried out whole or not at all. `None` without any.
+    /// Joins several plans into one, in their order, so that they are applied as a whole or not at all. `None` if there
+    /// are none.
     pub fn join(plans: impl IntoIterator<Item = Plan>) -> Option<Plan> {
         plans.into_iter().reduce(|mut all, plan| {
             for write in plan.writes {
-                // What interfaces share is written once, as the last of them wants it.
+                // A value that interfaces share is written once, as the last of them requests it.
                 match all.writes.iter_mut().find(|earlier| earlier.path == write.path) {
                     Some(earlier) => *earlier = write,
                     None => all.writes.push(write),
@@ -214,7 +217,7 @@ impl Plan {
         })
     }
 
-    /// The plan that sets everything back, in the opposite order.
+    /// The plan that restores all values, in the opposite order.
     #[must_use]
     pub fn reversed(&self) -> Plan {
         let back = |write: &Write| Write {
@@ -231,17 +234,17 @@ fn flow_limit_file() -> String {
     format!("{CORE}/flow_limit_cpu_bitmap")
 }
 
-/// Entries of the sock flow table, of which there are `now`, and of the flow table of each of so many RX queues.
+/// The number of entries of the sock flow table, which has `now`, and of each RX queue's flow table.
 pub fn flow_sizes(now: u64, queues: usize) -> (u64, u64) {
-    // More is kept: other interfaces share the table.
+    // A larger number is kept: other interfaces share the table.
     let entries = now.max(SOCK_FLOW_ENTRIES);
     let queues = u64::try_from(queues.max(1)).unwrap_or(u64::MAX);
-    // The kernel rounds up to a power of two, and shows that.
+    // The kernel rounds up to a power of two, and shows the result.
     let each = (entries / queues).clamp(1, u64::from(MAX_SOCK_FLOW_ENTRIES)).next_power_of_two();
     (entries, each)
 }
 
-/// Those near the interrupts; without interrupts, those of the NUMA node; else all that can be used.
+/// The CPUs near the interrupts; without interrupts, those of the NUMA node; otherwise all usable CPUs.
 fn default_cpus(interface: &InterfaceKnobs, topology: &Topology) -> Option<CpuSet> {
     let of_node = interface.numa_node.and_then(|node| {
         let of = topology.cpus.iter().filter(|place| place.node == Some(node));
@@ -254,7 +257,7 @@ fn default_cpus(interface: &InterfaceKnobs, topology: &Topology) -> Option<CpuSe
     Some(near_and_usable.unwrap_or(usable))
 }
 
-/// The kernel leaves offline CPUs out of a CPU map, and isolated ones (`rps_cpumask_housekeeping`), and says nothing.
+/// The kernel silently removes offline CPUs from a CPU map, and isolated ones (`rps_cpumask_housekeeping`).
 fn refuse_unusable(cpus: &CpuSet, topology: &Topology) -> Result<(), PlanError> {
     refuse(cpus, topology, topology.sets.isolated.as_ref())
 }
@@ -262,7 +265,7 @@ fn refuse_unusable(cpus: &CpuSet, topology: &Topology) -> Result<(), PlanError> 
 /// Refuses CPUs that are not online.
 ///
 /// # Errors
-/// Which they are, and those that can be used.
+/// The offline CPUs, and those that can be used.
 pub fn refuse_offline(cpus: &CpuSet, topology: &Topology) -> Result<(), PlanError> {
     refuse(cpus, topology, None)
 }
@@ -338,7 +341,7 @@ impl<T: Tree> Planner<'_, T> {
         Ok(())
     }
 
-    /// The sock flow table stays: it is of all interfaces, and of no effect without flow tables.
+    /// The sock flow table stays: all interfaces share it, and it has no effect without flow tables.
     fn off(&mut self) -> Result<(), PlanError> {
         let none = CpuMask(None).hex(self.topology.ids());
         for queue in &self.interface.rx {
@@ -409,7 +412,7 @@ impl<T: Tree> Planner<'_, T> {
                  is not in the first network namespace and can't enter it; leave --flow-limit out",
             ));
         }
-        // The kernel looks into the table of the CPU that receives, not of the one that is sent to.
+        // The kernel reads the table of the CPU that receives, not of the CPU that gets the packet.
         let receiving =
             self.interface.interrupt_cpus().or_else(|| self.topology.sets.online.clone());
         let mut mask = CpuMask(receiving);
@@ -425,8 +428,8 @@ impl<T: Tree> Planner<'_, T> {
     }
 }
 
-/// The CPUs of each of `queues` TX queues: equal shares of those that run, neighbours together; with more queues than CPUs
-/// a CPU for each of the first, and none for the rest.
+/// The CPUs of each of `queues` TX queues: equal shares of the online CPUs, neighbours together. With more queues than
+/// CPUs, each of the first queues gets one CPU, and the others get none.
 fn shares(topology: &Topology, queues: usize) -> Vec<CpuMask> {
     let mut cpus: Vec<_> = topology.cpus.iter().filter(|place| place.online).collect();
     cpus.sort_by_key(|place| {

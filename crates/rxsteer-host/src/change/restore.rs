@@ -1,4 +1,4 @@
-//! Back to what was there before the first apply.
+//! Restores the values that were there before the first apply.
 
 use super::journal::{Change, Journal, JournalError};
 use super::plan::Write;
@@ -8,44 +8,44 @@ use crate::knobs::{INTERFACES, InterfaceKnobs};
 use crate::root::{Root, Tree};
 use serde::Serialize;
 
-/// What became of one value.
+/// The result for one value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Restored {
     /// The file.
     pub path: String,
-    /// What was there before the first apply.
+    /// The value before the first apply.
     pub original: String,
-    /// What became of it.
+    /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What became of a value.
+/// The result of restoring a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is what it was again.
+    /// It has its original value again.
     Restored {
-        /// What it was until now.
+        /// The value until now.
         from: String,
     },
-    /// It was so already.
+    /// It already had its original value.
     AsBefore,
-    /// Something else set it since; it was left.
+    /// Other software has set it since, so it was left.
     SetByAnother {
-        /// What we had set.
+        /// The value that rxsteer had set.
         ours: String,
-        /// What it is.
+        /// The present value.
         now: String,
     },
     /// The interface is gone, and its values with it.
     Gone,
-    /// It is of an interface in another network namespace, to be restored there; it stays on record.
+    /// Its interface is in another network namespace, and must be restored there; the value stays recorded.
     OtherNamespace {
         /// The inode of that namespace.
         namespace: u64,
     },
-    /// It could not be written; it stays on record.
+    /// It could not be written; the value stays recorded.
     Failed {
         /// Why.
         why: String,
@@ -53,18 +53,18 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether it stays on record for another attempt.
+    /// Whether it stays recorded for another attempt.
     pub fn stays(&self) -> bool {
         matches!(self, Self::OtherNamespace { .. } | Self::Failed { .. })
     }
 
-    /// Whether something of this network namespace is not as before.
+    /// Whether a value of this network namespace is not the original one.
     pub fn differs(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::SetByAnother { .. })
     }
 }
 
-/// Restores all that is on record, the last change first, and takes off the record what needs no other attempt.
+/// Restores all recorded values, the last change first, and removes those from the record that need no further attempt.
 ///
 /// `namespace` is the inode of this network namespace.
 pub fn restore(
@@ -91,14 +91,14 @@ pub fn restore(
     let stays = |change: &Change| {
         let same = |of: &Change| of.path == change.path && of.owner == change.owner;
         let place = changes.iter().position(same);
-        // An interface that was renamed has its last write under the new name.
+        // The last write of an interface that was renamed is under its new name.
         place.is_some_and(|place| staying[place])
     };
     journal.keep(stays)?;
     Ok(restored)
 }
 
-/// What [`restore`] would do, the last change first; nothing is written.
+/// What [`restore`] would do, the last change first; this writes nothing.
 #[must_use]
 pub fn preview(root: &Root, journal: &Journal, namespace: u64) -> Vec<Restored> {
     let interfaces = identities(root);
@@ -115,17 +115,17 @@ pub fn preview(root: &Root, journal: &Journal, namespace: u64) -> Vec<Restored> 
     preview.collect()
 }
 
-/// An interface of this network namespace: name, number, address.
+/// An interface of this network namespace: name, index, address.
 type Identity = (String, u32, String);
 
-/// All of them; an error where sysfs shows another namespace.
+/// All interfaces; an error if sysfs shows another namespace.
 fn identities(root: &Root) -> Result<Vec<Identity>, HostError> {
     let all = InterfaceKnobs::look_at_all(root)?;
     Ok(all.into_iter().map(|one| (one.name, one.index, one.address)).collect())
 }
 
-/// The file that a value is in now, or why there is none. An interface is known by its number and address: one of the same
-/// name may be another, and one that was renamed is the same.
+/// The present path of a value's file, or why there is none. Index and address identify the interface: one with the
+/// same name may be another interface, and one that was renamed is still the same.
 fn file_of(
     root: &Root,
     interfaces: &Result<Vec<Identity>, HostError>,
@@ -147,7 +147,7 @@ fn file_of(
     Ok(change.path.replacen(&before, &after, 1))
 }
 
-/// Whether a process is in the network namespace with that inode, or it has a name (`ip netns`).
+/// Whether some process is in the network namespace with that inode, or the namespace has a name (`ip netns`).
 fn namespace_is_there(root: &Root, inode: u64) -> bool {
     let shown = format!("net:[{inode}]");
     let of_process = |name: &String| {
@@ -158,11 +158,12 @@ fn namespace_is_there(root: &Root, inode: u64) -> bool {
         || root.names("/proc").iter().any(of_process)
 }
 
-/// What would become of a value.
+/// The result that restoring a value would have.
 fn would_be(root: &Root, change: &Change, path: &str) -> Outcome {
     let now = match root.read(path) {
         Ok(now) => now,
-        // A queue that is no more (ethtool -L). What is of no interface is there, in another network namespace.
+        // The queue no longer exists (ethtool -L). A file without an interface exists, but in another network
+        // namespace.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && change.owner.is_some() => {
             return Outcome::Gone;
         }

@@ -1,9 +1,11 @@
-//! Was it for the better? The old and the new settings in turns, and what the CPUs did under each.
+//! Finds whether a change improves anything: alternates the old and the new settings, and compares what the CPUs did
+//! under each.
 //!
-//! Load changes by itself, so two measurements one after the other prove nothing. Old and new take turns, and a figure is
-//! worse only where it is worse by rank and by a margin. By rank: of the 36 pairs of a turn with the new settings and one
-//! with the old, it is not worse in 7 at most (the U of Mann and Whitney). By chance alone that is so in 43 of 924 cases.
-//! A single turn of another load, in which a sender rested, costs at most 6 of these pairs, so it does not decide.
+//! Load changes by itself, so two measurements one after the other prove nothing. So old and new settings alternate in
+//! turns, and a figure counts as worse only if it is worse both by rank and by a margin. By rank means: of the 36 pairs
+//! of a turn with the new settings and one with the old, at most 7 are not worse (the U of Mann and Whitney). By chance
+//! alone this happens in 43 of 924 cases. A single turn with a different load, for example while a sender paused,
+//! affects at most 6 of these pairs, so it does not decide.
 
 use crate::load::Load;
 use crate::root::Root;
@@ -11,15 +13,15 @@ use serde::Serialize;
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// Turns in this order, so often. A load that rises or falls by itself is in both alike, and values change half as often as
-/// in simple turns.
+/// The order of turns, repeated. A load that rises or falls by itself affects both settings equally, and values change
+/// half as often as with simple alternation.
 const ORDER: [Turn; 4] = [Turn::New, Turn::Old, Turn::Old, Turn::New];
 const REPEATED: usize = 3;
-/// Turns of each.
+/// The number of turns of each.
 pub const TURNS: usize = REPEATED * ORDER.len() / 2;
-/// Of all pairs of an old and a new turn the part that may speak against a difference.
+/// The share of all pairs of an old and a new turn that may contradict a difference.
 const AGAINST: f64 = 7.0 / 36.0;
-/// Fewer packets in a turn say nothing.
+/// A turn with fewer packets is not conclusive.
 const FEWEST: u64 = 1000;
 
 /// What the CPUs did in one turn.
@@ -27,52 +29,52 @@ const FEWEST: u64 = 1000;
 pub struct Measured {
     /// Packets that the interfaces received.
     pub packets: u64,
-    /// Packets that a full backlog refused, of a million.
+    /// Packets that a full backlog refused, per million.
     pub dropped_ppm: f64,
-    /// How often a CPU stopped with work left over, for a million packets.
+    /// How often a CPU stopped polling although work was left, per million packets.
     pub squeezed_ppm: f64,
-    /// Time in softirqs for each packet, in ns.
+    /// Time in softirqs per packet, in ns.
     pub softirq_ns: f64,
-    /// Share of its time that the busiest CPU spent in softirqs.
+    /// The share of its time that the busiest CPU spent in softirqs.
     pub busiest: f64,
-    /// That over the mean of all CPUs; 1 is even.
+    /// That share divided by the mean of all CPUs; 1 means even.
     pub imbalance: f64,
 }
 
-/// Which settings a turn had.
+/// The settings of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Turn {
-    /// Those of before.
+    /// The former settings.
     Old,
-    /// Those of the plan.
+    /// The settings of the plan.
     New,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
     /// Some figure is better, and none worse.
     Better {
-        /// Which.
+        /// Which figures.
         what: Vec<String>,
     },
     /// No figure is clearly better or worse.
     Same,
     /// Some figure is worse.
     Worse {
-        /// Which.
+        /// Which figures.
         what: Vec<String>,
     },
-    /// Too few packets came.
+    /// There were too few packets.
     TooQuiet {
-        /// In the turn with the fewest.
+        /// The number in the turn with the fewest.
         packets: u64,
     },
 }
 
-/// What was done between two looks at interfaces and all CPUs.
+/// What the CPUs did between two readings, for these interfaces.
 pub fn measured(done: &Load, interfaces: &[String]) -> Measured {
     let packets = interfaces.iter().filter_map(|name| done.received.get(name)).sum();
     let each = |count: u64| count as f64 / u64::max(packets, 1) as f64;
@@ -93,7 +95,7 @@ pub fn measured(done: &Load, interfaces: &[String]) -> Measured {
     }
 }
 
-/// A figure: what it is called, how much more counts (as a factor, and at least), and how it is read.
+/// A figure: its name, the margins that count (as a factor, and as a minimum), and how to compute it.
 struct Figure {
     name: &'static str,
     factor: f64,
@@ -114,7 +116,8 @@ const FIGURES: [Figure; 4] = [
         least: 50.0,
         of: |turn| turn.squeezed_ppm,
     },
-    // Handing a packet to another CPU costs time by itself: what is compared is whether it costs more than half as much.
+    // Passing a packet to another CPU always costs time, so a figure is worse only if it costs more than half as much
+    // again.
     Figure {
         name: "softirq time for a packet (ns)",
         factor: 1.5,
@@ -162,7 +165,7 @@ pub fn judge(turns: &[(Turn, Measured)]) -> Verdict {
     }
 }
 
-/// Whether `new` is above `old` by rank, and their medians further apart than the margin. Both are sorted.
+/// Whether `new` is above `old` by rank, and their medians differ by more than the margin. Both are sorted.
 fn is_more(old: &[f64], new: &[f64], figure: &Figure) -> bool {
     let pairs = old.iter().flat_map(|old| new.iter().map(move |new| new.total_cmp(old)));
     let against: f64 = pairs
@@ -176,7 +179,7 @@ fn is_more(old: &[f64], new: &[f64], figure: &Figure) -> bool {
         && median(new) > (median(old) * figure.factor).max(median(old) + figure.least)
 }
 
-/// Of sorted figures.
+/// The median of sorted figures.
 fn median(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => 0.0,
@@ -185,8 +188,9 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Measures in turns for `time` altogether. `put` sets the old or the new settings; `wait` lasts that long, or returns true
-/// where it is to end at once. The new settings are in force at the end; `None`: it was ended, with whichever.
+/// Measures in turns, for `time` altogether. `put` activates the old or the new settings. `wait` waits for a duration,
+/// and returns true if measuring should stop at once. At the end, the new settings are active; `None`: it was stopped,
+/// with either settings active.
 pub fn verify<E>(
     root: &Root,
     interfaces: &[String],
@@ -198,7 +202,7 @@ pub fn verify<E>(
     let mut turns = Vec::new();
     for turn in std::iter::repeat_n(ORDER, REPEATED).flatten() {
         put(turn)?;
-        // What is under way was sent by the former settings.
+        // Packets that are still under way were sent with the former settings.
         if wait(each / 10) {
             return Ok(None);
         }
@@ -217,7 +221,7 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    /// Drops for a million packets in turns of this order.
+    /// The verdict for drops per million packets, in turns of this order.
     fn judged(order: impl IntoIterator<Item = Turn>, drops: [f64; 2 * TURNS]) -> Verdict {
         let measured =
             |dropped_ppm| Measured { packets: 100_000, dropped_ppm, ..Measured::default() };
@@ -232,7 +236,7 @@ mod tests {
 
     #[test]
     fn turn_in_which_the_sender_rested_does_not_decide() {
-        // New, old, old, new, and so on; with the new settings most is dropped.
+        // New, old, old, new, and so on; most drops happen with the new settings.
         let mut drops = [9e5, 0.0, 0.0, 8e5, 7e5, 0.0, 0.0, 9e5, 9e5, 0.0, 0.0, 8e5];
         assert!(matches!(judged(in_turns(), drops), Verdict::Worse { .. }));
         for rested in [0, 3, 4, 7, 8, 11] {
@@ -240,7 +244,7 @@ mod tests {
             assert!(matches!(judged(in_turns(), drops), Verdict::Worse { .. }), "turn {rested}");
             drops[rested] = before;
         }
-        // Half of the turns do.
+        // Only half of the turns show it.
         let half = [9e5, 0.0, 0.0, 0.0, 7e5, 0.0, 0.0, 0.0, 9e5, 0.0, 0.0, 0.0];
         assert_eq!(judged(in_turns(), half), Verdict::Same);
     }
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn chance_finds_a_difference_in_one_of_twenty_cases() {
-        // Twelve different figures, far apart, in each way to divide them.
+        // Twelve different figures, far apart, in every possible division.
         let drops = std::array::from_fn(|turn| 100.0 * 4_f64.powi(turn as i32));
         let (mut cases, mut worse, mut better) = (0, 0, 0);
         for divided in (0..1_u32 << (2 * TURNS)).filter(|set| set.count_ones() as usize == TURNS) {

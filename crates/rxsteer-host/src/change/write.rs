@@ -1,4 +1,4 @@
-//! The writes of a plan, each on record before and read back after, and their undoing.
+//! Writes the values of a plan: records each before, reads it back after, and can undo all of them.
 
 use super::journal::{Journal, JournalError};
 use super::plan::{Plan, Write};
@@ -6,10 +6,10 @@ use crate::mask;
 use crate::root::{Root, Tree};
 use std::io;
 
-/// Why a value did not get where it should.
+/// Why a value could not be set.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The system refused to write.
+    /// The system refused the write.
     #[error("{}: {error}{}", path, advice(error))]
     Write {
         /// The file.
@@ -17,17 +17,17 @@ pub enum Refusal {
         /// Why.
         error: io::Error,
     },
-    /// The kernel took it, and made something else of it.
+    /// The kernel accepted the value, and changed it.
     #[error("{path}: {}", filtered(wrote, found))]
     Filtered {
         /// The file.
         path: String,
         /// What was written.
         wrote: String,
-        /// What it holds now.
+        /// The value after the write.
         found: String,
     },
-    /// Something else wrote to it between looking and writing.
+    /// Other software wrote the file between reading and writing.
     #[error(
         "{path}: it was {} when rxsteer read it, and {} before rxsteer wrote it; something else is changing it",
         planned.trim(), found.trim()
@@ -35,29 +35,29 @@ pub enum Refusal {
     Meanwhile {
         /// The file.
         path: String,
-        /// What it held.
+        /// The value when the plan was made.
         planned: String,
-        /// What it holds.
+        /// The present value.
         found: String,
     },
-    /// The journal can't be written, so nothing else is.
+    /// The journal cannot be written, so nothing else is.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// Why a plan was not carried out.
+/// Why a plan was not applied.
 #[derive(Debug, thiserror::Error)]
 #[error("{refusal}")]
 pub struct ApplyError {
-    /// The first thing that went wrong.
+    /// The first error.
     pub refusal: Refusal,
-    /// How many values had been set, and are set back.
+    /// How many values had been set, and are restored.
     pub undone: usize,
-    /// Those that could not be set back, and why.
+    /// Values that could not be restored, and why.
     pub left: Vec<Refusal>,
 }
 
-/// Whether this process may write all of a plan; nothing is written.
+/// Whether this process may write all values of a plan; this writes nothing.
 pub fn may_apply(root: &Root, plan: &Plan) -> Result<(), Refusal> {
     plan.writes.iter().try_for_each(|write| {
         let path = write.path.clone();
@@ -65,11 +65,11 @@ pub fn may_apply(root: &Root, plan: &Plan) -> Result<(), Refusal> {
     })
 }
 
-/// Carries out a plan, whole or not at all.
+/// Applies a plan, as a whole or not at all.
 pub fn apply(tree: &impl Tree, journal: &mut Journal, plan: &Plan) -> Result<(), ApplyError> {
     for (place, write) in plan.writes.iter().enumerate() {
         if let Err(refusal) = set(tree, journal, write) {
-            // What was refused may have left its mark, too.
+            // A refused write may have changed the value, too.
             let touched = match refusal {
                 Refusal::Meanwhile { .. } | Refusal::Journal(_) => place,
                 Refusal::Write { .. } | Refusal::Filtered { .. } => place + 1,
@@ -81,7 +81,7 @@ pub fn apply(tree: &impl Tree, journal: &mut Journal, plan: &Plan) -> Result<(),
     Ok(())
 }
 
-/// Sets back what a plan set; returns what could not be.
+/// Restores the values that a plan set; returns those for which this failed.
 pub fn undo(tree: &impl Tree, journal: &mut Journal, plan: &Plan) -> Vec<Refusal> {
     set_back(tree, journal, &plan.writes)
 }
@@ -98,7 +98,7 @@ fn set_back(tree: &impl Tree, journal: &mut Journal, writes: &[Write]) -> Vec<Re
         }
         let undone = Write { old: now, new: write.old.clone(), ..write.clone() };
         if undone.old == undone.new {
-            // The write was refused; on record it is not done, which would leave room for doubt.
+            // The write was refused, and its record is not marked as done. This removes the ambiguity.
             journal.intend(&undone)?;
             return Ok(journal.done(path)?);
         }
@@ -107,7 +107,7 @@ fn set_back(tree: &impl Tree, journal: &mut Journal, writes: &[Write]) -> Vec<Re
     writes.iter().rev().map(back).filter_map(Result::err).collect()
 }
 
-/// One write: on record, written, read back, and noted as done.
+/// Makes one write: records it, writes, reads back, and marks it as done.
 pub(super) fn set(tree: &impl Tree, journal: &mut Journal, write: &Write) -> Result<(), Refusal> {
     let path = &write.path;
     let failed = |error| Refusal::Write { path: path.clone(), error };
@@ -120,7 +120,7 @@ pub(super) fn set(tree: &impl Tree, journal: &mut Journal, write: &Write) -> Res
     tree.write(path, &write.new).map_err(failed)?;
     let found = tree.read(path).map_err(failed)?;
     if found != write.new {
-        // On record is what is there, not what should be.
+        // Records the value that is there, not the requested one.
         journal.intend(&Write { new: found.clone(), ..write.clone() })?;
         journal.done(path)?;
         let (path, wrote) = (path.clone(), write.new.clone());
@@ -129,7 +129,7 @@ pub(super) fn set(tree: &impl Tree, journal: &mut Journal, write: &Write) -> Res
     Ok(journal.done(path)?)
 }
 
-/// What can be done about an error of the system.
+/// What the user can do about a system error.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {

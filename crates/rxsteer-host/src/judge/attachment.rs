@@ -1,4 +1,4 @@
-//! Attaching an XDP program: whether there is one already, in which mode, and how long frames may be.
+//! Attaching an XDP program: whether another one is attached, the mode, and the longest frames.
 
 use crate::attached::{Attached, AttachedMode};
 use crate::finding::Finding;
@@ -6,8 +6,8 @@ use crate::host::Host;
 use crate::interface::{Interface, Peer};
 use crate::trial::Trial;
 
-/// Longest packet that fits into a page beside what XDP needs in it (256 bytes in front, `skb_shared_info` behind, an
-/// Ethernet header with two VLAN tags). Drivers differ by some bytes.
+/// The longest packet that fits into a page together with what XDP needs (256 bytes before it, `skb_shared_info` after
+/// it, and an Ethernet header with two VLAN tags). Drivers differ by some bytes.
 const ONE_PAGE_MTU: u32 = 3498;
 
 pub(super) fn findings(interface: &Interface, host: &Host) -> Vec<Finding> {
@@ -60,7 +60,7 @@ fn described(attached: &Attached) -> String {
     }
 }
 
-/// Native: in the driver, before there is a socket buffer. Generic: behind it, where the kernel can do that.
+/// Native: in the driver, before there is a socket buffer. Generic: after that, if the kernel supports it.
 fn mode(interface: &Interface, host: &Host) -> Finding {
     let topic = "xdp_mode";
     let name = &interface.link.name;
@@ -117,7 +117,7 @@ fn mode(interface: &Interface, host: &Host) -> Finding {
     }
 }
 
-/// Our programs take frames of several buffers, so the MTU matters only where the driver doesn't.
+/// Our programs accept frames of several buffers, so the MTU matters only if the driver does not support them.
 fn mtu(interface: &Interface) -> Option<Finding> {
     let topic = "mtu";
     let mtu = interface.link.mtu?;

@@ -1,4 +1,5 @@
-//! What kind of interface it is: whether there is a better one to attach to, whether it is up, what its driver is like.
+//! The kind of interface: whether there is a better one to attach to, whether it is up, and what is known about its
+//! driver.
 
 use super::listed;
 use crate::drivers;
@@ -14,7 +15,7 @@ pub(super) fn findings(interface: &Interface) -> Vec<Finding> {
     findings
 }
 
-/// Kinds of interfaces whose packets came in through another one, where they can be steered earlier and cheaper.
+/// Link kinds whose packets arrive through another interface, where steering is earlier and cheaper.
 const UPPER: [&str; 16] = [
     "bond",
     "bridge",
@@ -34,7 +35,7 @@ const UPPER: [&str; 16] = [
     "vxlan",
 ];
 
-/// Those among them whose packets are wrapped on the NIC, so that only --inner finds their flows there.
+/// Those of them whose packets are encapsulated on the NIC, so that only --inner finds their flows there.
 const TUNNELS: [&str; 5] = ["erspan", "geneve", "gretap", "ip6gretap", "vxlan"];
 
 fn device(interface: &Interface) -> Finding {
@@ -82,13 +83,13 @@ fn what_it_is(interface: &Interface) -> String {
     }
 }
 
-/// Whether rxsteer can't attach here, and the kernel's own RPS works all the same: devices without an Ethernet header (wg,
-/// tun, ppp), which hand packets to the stack as a NIC does.
+/// Whether rxsteer cannot attach here, but the kernel's own RPS works: devices without an Ethernet header (wg, tun,
+/// ppp), which pass packets to the stack as a NIC does.
 pub(super) fn takes_kernel_steering(interface: &Interface) -> bool {
     ![ETHERNET, LOOPBACK].contains(&interface.link.hardware_type)
 }
 
-/// "attach to the interface below", by its name where it is known.
+/// "attach to the interface below", with its name if known.
 fn below(interface: &Interface, with: &str) -> String {
     let below = interface.stands_on.iter().chain(&interface.ports);
     let below: Vec<&str> = below.map(String::as_str).collect();
@@ -101,7 +102,7 @@ fn below(interface: &Interface, with: &str) -> String {
     }
 }
 
-/// Bridges and bonds take frames over before the stack, which is fine; what they do behind it is not ours to know.
+/// Bridges and bonds take over frames before the stack, which is fine. What they do afterwards is not checked.
 fn port(interface: &Interface) -> Option<Finding> {
     let Master { kind, name } = interface.port_of.as_ref()?;
     let hops = |kind: &str| ["macvlan", "ipvlan"].contains(&kind);
@@ -131,7 +132,7 @@ pub(crate) const LOOPBACK_IS: [&str; 2] = [
     "its packets come from this host: they are processed where they were sent, and steering them gains nothing",
 ];
 
-/// What an interface that is down is, and what follows.
+/// The state of an interface that is down, and the consequence.
 const DOWN_IS: [&str; 2] = ["it is down", "it receives nothing until it is up"];
 
 fn up(interface: &Interface) -> Option<Finding> {
@@ -145,7 +146,7 @@ fn bring_up(name: &str) -> String {
     format!("ip link set dev {name} up")
 }
 
-/// What is said of an interface that is down, and the command that brings it up.
+/// The message for an interface that is down, with the command that brings it up.
 pub fn is_down(name: &str) -> String {
     let [what, why] = DOWN_IS;
     format!("{what}, and {why}: {}", bring_up(name))

@@ -1,4 +1,4 @@
-//! Whether steering can help at all: the one question to ask before all others.
+//! Whether steering can help at all, which is the first question.
 
 use crate::host::Host;
 use crate::interface::Interface;
@@ -8,15 +8,15 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// Whether steering this interface's packets is likely to gain something, and why.
+/// Whether steering this interface's packets is likely to help, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "answer", content = "why", rename_all = "snake_case")]
 pub enum Help {
-    /// A CPU was measured to be short of time for what it receives, while others were not.
+    /// A measurement showed that one CPU is short of time for what it receives, while others are not.
     Likely(String),
-    /// It is better left alone.
+    /// Steering would not help.
     Dont(String),
-    /// What would have to be known is not.
+    /// There is not enough information.
     Unknown(String),
 }
 
@@ -39,15 +39,15 @@ impl fmt::Display for Help {
     }
 }
 
-/// Below so many frames a second there is nothing to share.
+/// Below this many frames per second there is nothing to share.
 pub(crate) const QUIET: f64 = 1000.0;
 /// A CPU that spends this share of its time in softirqs is short of time for receiving.
 pub(crate) const BUSY: f64 = 0.5;
-/// CPUs share the work where the others do at least this part of what the busiest does.
+/// CPUs share the work if the others do at least this fraction of what the busiest one does.
 const SHARED: f64 = 0.6;
 
-/// Whether steering can help: by what was measured over some time, where it was. Counts of RX queues and CPUs alone answer
-/// nothing.
+/// Whether steering can help, based on a measurement if there is one. The numbers of RX queues and CPUs alone are not
+/// conclusive.
 pub fn help(interface: &Interface, host: &Host, sample: Option<(&Load, Duration)>) -> Help {
     let Some(cpus) = host.cpus.usable(std::slice::from_ref(&interface.node_cpus)) else {
         return Help::Unknown("it is unknown which CPUs are online".to_owned());
@@ -112,8 +112,8 @@ fn by_queues(interface: &Interface, cpus: usize) -> Help {
     ))
 }
 
-/// Whether a CPU is short of time for receiving while others of `cpus` are not, by what was measured over `time`; `name`
-/// is the interface. It is the same whatever steers.
+/// Whether a CPU is short of time for receiving while others of `cpus` are not, according to a measurement over `time`.
+/// `name` is the interface. This does not depend on what steers.
 pub fn relief(name: &str, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
     let seconds = time.as_secs_f64().max(1e-9);
     let rate = load.received.get(name).map(|frames| *frames as f64 / seconds);
@@ -161,7 +161,7 @@ pub fn relief(name: &str, cpus: &CpuSet, load: &Load, time: Duration) -> Help {
     ))
 }
 
-/// Why nothing follows from what an interface received in a second, if it was too little.
+/// If an interface received too little in a second, the reason why nothing follows from it.
 pub fn too_few(name: &str, rate: f64) -> Option<String> {
     (rate < QUIET).then(|| {
         format!("{name} received {rate:.0} frames/s while it was measured, too few to judge; measure under the usual load")

@@ -1,4 +1,4 @@
-//! The kernel, its type information and tracepoints, what this process may do, and the CPUs.
+//! The kernel, its type information and tracepoints, the capabilities of this process, and the CPUs.
 
 use super::listed;
 use crate::btf::{Btf, Tracepoint};
@@ -19,7 +19,8 @@ pub(super) fn findings(host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// Nothing follows from the number: enterprise kernels carry newer BPF under old ones. The programs are tried.
+/// The version number is not conclusive: enterprise kernels contain newer BPF under an old number. So `check` tries the
+/// programs.
 fn kernel(host: &Host) -> Finding {
     Finding::fine("kernel", format!("Linux {}", host.release))
 }
@@ -47,7 +48,7 @@ fn programs(host: &Host) -> Finding {
     }
 }
 
-/// The policy of `rxsteer run` where none is given: what this kernel can do.
+/// The default policy of `rxsteer run` on this kernel.
 pub(super) fn default_policy(host: &Host) -> Policy {
     if missing_for_rfs(&host.btf).is_empty() {
         Policy::RfsSparse(Slots::default())
@@ -204,7 +205,7 @@ fn cpus(host: &Host) -> Finding {
     Finding::fine(topic, what)
 }
 
-/// Only where the kernel's configuration can be read: the loader measures the timer itself.
+/// Only if the kernel's configuration can be read; the loader itself measures the timer.
 fn timer(host: &Host) -> Option<Finding> {
     let hz = host.hz?;
     Some(Finding::fine("timer", format!("{hz} ticks a second")))

@@ -1,13 +1,13 @@
-//! Whether receiving is more than the CPUs that do it can take.
+//! Whether the receiving CPUs have too much to do.
 
 use crate::finding::Finding;
 use crate::load::{CpuLoad, Load};
 use std::time::Duration;
 
-/// Below so many frames a second how they are shared says nothing.
+/// Below this many frames per second, their distribution is not conclusive.
 const QUIET: f64 = 1000.0;
 
-/// What follows from the load of some time; nothing is ever in the way.
+/// The finding for the load of a period; it never blocks anything.
 pub fn load(load: &Load, time: Duration) -> Finding {
     let topic = "load";
     let total: u64 = load.cpus.iter().map(|cpu| u64::from(cpu.processed)).sum();

@@ -1,4 +1,4 @@
-//! From facts to findings. Nothing here looks at anything but its arguments.
+//! Derives findings from facts. This module reads nothing but its arguments.
 
 mod attachment;
 mod device;
@@ -23,24 +23,23 @@ use crate::finding::Finding;
 use crate::host::Host;
 use crate::interface::Interface;
 
-/// What follows for this host, whatever the interface.
+/// The findings for this host, whatever the interface.
 pub fn host(host: &Host) -> Vec<Finding> {
     host::findings(host)
 }
 
-/// The policy that `rxsteer run` takes where none is given: with rfs where the kernel reports where
-/// applications run.
+/// The default policy of `rxsteer run`: with rfs if the kernel reports where applications run.
 pub fn default_policy(host: &Host) -> rxsteer_core::Policy {
     host::default_policy(host)
 }
 
-/// Whether `rxsteer run` may steer this interface in generic mode, so that it matters whether that works.
+/// Whether `rxsteer run` may steer this interface in generic mode, so that it matters whether that mode works.
 pub fn may_be_generic(interface: &Interface) -> bool {
     interface.xdp.is_none_or(|xdp| !xdp.redirects())
 }
 
-/// What follows for one interface of this host. Of one that is the wrong one to attach to, nothing more is said: the
-/// rest matters where it should be.
+/// The findings for one interface of this host. If it is the wrong interface to attach to, there is only that finding:
+/// the others matter for the right one.
 pub fn interface(interface: &Interface, host: &Host) -> Vec<Finding> {
     let mut findings = device::findings(interface);
     if !crate::can_run(&findings) {

@@ -1,4 +1,4 @@
-//! Offloads: what a CPUMAP loses, and what must not have happened to a frame before.
+//! Offloads: information that a CPUMAP loses, and processing that must not have happened before steering.
 
 use super::listed;
 use crate::finding::Finding;
@@ -7,9 +7,9 @@ use crate::interface::{Interface, Offloads, Peer};
 use crate::kernel_version::KernelVersion;
 use crate::link::Link;
 
-/// A CPUMAP's thread merges segments since then.
+/// Since this version, a CPUMAP's thread merges segments.
 const CPUMAP_GRO: KernelVersion = KernelVersion::new(6, 15);
-/// With more ticks a second what GRO holds is only let go when it is older than one.
+/// With this many ticks a second or more, GRO passes on only packets that are older than one tick.
 const FAST_TIMER_HZ: u32 = 1000;
 /// 802.1ad.
 const SERVICE_TAG: u16 = 0x88a8;
@@ -96,7 +96,7 @@ fn lro(interface: &Interface, offloads: &Offloads) -> Finding {
     Finding::fine(topic, "off")
 }
 
-/// Tags that are taken out of the frame stand in the descriptor, which a CPUMAP does not pass on.
+/// If the NIC removes tags from a frame, they are in the descriptor, which a CPUMAP does not pass on.
 fn vlan_tags(interface: &Interface, offloads: &Offloads) -> Finding {
     let topic = "vlan_tags";
     let name = &interface.link.name;
@@ -109,7 +109,7 @@ fn vlan_tags(interface: &Interface, offloads: &Offloads) -> Finding {
     let service = offloads.rx_vlan_stag && vlans.iter().any(service);
     let mut off = Vec::new();
     if interface.peer.is_some() {
-        // A veth hands tags over as they are sent, beside the frame, whatever its own settings say.
+        // A veth passes tags on as they are sent, outside the frame, whatever its own settings are.
         return veth_vlan_tags(interface, offloads, &vlans);
     }
     if customer {
@@ -166,11 +166,11 @@ fn named(links: &[&Link]) -> String {
     listed(&links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>())
 }
 
-/// The topic of what is said about checksums that the peer of an interface leaves to a device.
+/// The topic of findings about checksums that the peer of an interface leaves to a device.
 pub const PEER_CHECKSUMS: &str = "peer_checksums";
 
-/// Frames from a sender that leaves checksums to the device have none. The stack knows by the socket buffer, which a
-/// redirect takes away.
+/// Frames from a sender that leaves checksums to the device have no checksum. The stack recognizes this by a mark in
+/// the socket buffer, which a redirect loses.
 fn peer_checksums(interface: &Interface) -> Option<Finding> {
     let topic = PEER_CHECKSUMS;
     let why = "if a sender leaves the checksum to a device, receivers drop the frame after a redirect, so such frames \

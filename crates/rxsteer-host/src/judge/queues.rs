@@ -1,4 +1,4 @@
-//! RX queues, the CPUs near them, and the kernel's own steering behind ours.
+//! RX queues, the CPUs near them, and the kernel's own steering after rxsteer's.
 
 use super::listed;
 use crate::finding::Finding;
@@ -42,7 +42,7 @@ fn near_cpus(interface: &Interface, host: &Host) -> Finding {
     }
 }
 
-/// What comes out of a CPUMAP goes through the kernel's own steering, too.
+/// The kernel's own steering also applies to packets that come out of a CPUMAP.
 fn kernel_rps(interface: &Interface) -> Finding {
     let topic = "kernel_rps";
     let name = &interface.link.name;

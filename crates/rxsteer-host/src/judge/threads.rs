@@ -1,12 +1,13 @@
-//! Whether the kernel threads of the rings can come before ordinary processes, and what they leave to them.
+//! Whether the kernel threads of the rings can have priority over ordinary processes, and how much time is left to
+//! these.
 
 use crate::finding::Finding;
 use crate::host::Host;
 
-/// What a real-time class has to leave to ordinary processes, in thousandths of a CPU.
+/// What a real-time class must leave to ordinary processes, in thousandths of a CPU.
 const LEAST_PERMILLE: u32 = 50;
 
-/// Why the threads of the rings are not to be put into a real-time class here, and what to do; `None` where they can.
+/// Why the threads of the rings should not be put into a real-time class here, and what to do; `None` if they can be.
 pub fn real_time_refused(host: &Host) -> Option<(String, String)> {
     let left = host.real_time.left_permille(host.version);
     (left < LEAST_PERMILLE).then(|| {

@@ -12,22 +12,22 @@ use std::path::Path;
 pub struct Interrupt {
     /// Its number.
     pub number: u32,
-    /// What its handler is called, in `/proc/interrupts`.
+    /// The name of its handler, in `/proc/interrupts`.
     pub name: String,
-    /// The RX queue that the name speaks of, if it does.
+    /// The RX queue in this name, if there is one.
     pub rx_queue: Option<u32>,
     /// The CPUs that may serve it.
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub affinity: Option<CpuSet>,
-    /// The CPUs that do.
+    /// The CPUs that do serve it.
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub effective: Option<CpuSet>,
-    /// How often it was raised, by CPU, where it ever was.
+    /// How often it was raised, by CPU; only CPUs where it ever was.
     pub counts: BTreeMap<u32, u64>,
 }
 
 impl Interrupt {
-    /// The CPUs that serve it, as far as the kernel says.
+    /// The CPUs that serve it, if the kernel reports them.
     pub fn served_on(&self) -> Option<&CpuSet> {
         self.effective.as_ref().or(self.affinity.as_ref())
     }
@@ -40,8 +40,8 @@ struct Line {
     counts: BTreeMap<u32, u64>,
 }
 
-/// Those of the interface `name`: of the device behind it, or of the one that stands on (virtio's, on PCI), and those that
-/// are named after it.
+/// The interrupts of the interface `name`: those of its device, or of the parent device (virtio on PCI), and those that
+/// are named after the interface.
 pub(super) fn look(root: &Root, name: &str, device: &Path) -> Vec<Interrupt> {
     let device = device.canonicalize().ok();
     let of_device: BTreeSet<u32> = device.as_deref().map(numbers).unwrap_or_default();
@@ -68,7 +68,7 @@ fn interrupt(root: &Root, line: &Line) -> Interrupt {
     }
 }
 
-/// The interrupts in sysfs of a device, or of the next one up that has some: `msi_irqs/N`, or the file `irq`.
+/// The interrupts in sysfs of a device, or of the next ancestor that has some: `msi_irqs/N`, or the file `irq`.
 fn numbers(device: &Path) -> BTreeSet<u32> {
     let at = |device: &Path| -> BTreeSet<u32> {
         let msi = files::names(device.join("msi_irqs"));
@@ -76,14 +76,14 @@ fn numbers(device: &Path) -> BTreeSet<u32> {
         if !msi.is_empty() {
             return msi;
         }
-        // 0 is none.
+        // 0 means none.
         files::number(device.join("irq")).into_iter().filter(|number| *number > 0).collect()
     };
-    // A bridge further up has interrupts of its own.
+    // A bridge further up has interrupts for other purposes.
     device.ancestors().take(2).map(at).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// Whether the first words of `text` are `name`: `eth0-rx-1` and `eth0` are of eth0, `eth01` is not.
+/// Whether `text` begins with the whole name: `eth0-rx-1` and `eth0` belong to eth0, `eth01` does not.
 fn is_named_after(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
         let is_end = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
@@ -91,7 +91,7 @@ fn is_named_after(text: &str, name: &str) -> bool {
     })
 }
 
-/// Drivers end the name by the number of the queue: `eth0-TxRx-3`, `virtio2-input.0`, `mlx5_comp7@pci:0000:81:00.0`.
+/// The queue number at the end of a handler's name: `eth0-TxRx-3`, `virtio2-input.0`, `mlx5_comp7@pci:0000:81:00.0`.
 fn rx_queue(name: &str) -> Option<u32> {
     let name = name.split_once('@').map_or(name, |(name, _)| name).to_ascii_lowercase();
     let sends_only = name.contains("output") || (name.contains("tx") && !name.contains("rx"));
@@ -99,7 +99,7 @@ fn rx_queue(name: &str) -> Option<u32> {
         .into_iter()
         .any(|word| name.contains(word));
     let receives = ["rx", "input", "comp", "queue"].into_iter().any(|word| name.contains(word))
-        // ena and the like: `eth0-Tx-Rx-0`; nvme-like `eth0-3`.
+        // ena and similar drivers: `eth0-Tx-Rx-0`; like nvme: `eth0-3`.
         || name.contains('-');
     if sends_only || is_other || !receives {
         return None;

@@ -1,7 +1,8 @@
-//! The kernel's own settings of receive and transmit steering, as they are now.
+//! The present values of the kernel's own settings of receive and transmit steering.
 //!
-//! Documentation/networking/scaling.rst describes RPS, RFS, XPS and the flow limit; Documentation/ABI/testing/sysfs-class-net-queues
-//! has the files of queues, Documentation/admin-guide/sysctl/net.rst those of the network core. Nothing here is changed:
+//! Documentation/networking/scaling.rst describes RPS, RFS, XPS and the flow limit.
+//! Documentation/ABI/testing/sysfs-class-net-queues describes the files of queues,
+//! Documentation/admin-guide/sysctl/net.rst those of the network core. This module changes nothing:
 //! [`change`](crate::change) does that.
 
 mod interrupts;
@@ -19,35 +20,35 @@ use rxsteer_core::CpuSet;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Where the interfaces are.
+/// The folder of the interfaces.
 pub(crate) const INTERFACES: &str = "/sys/class/net";
-/// Where the settings of the network core are.
+/// The folder of the settings of the network core.
 pub(crate) const CORE: &str = "/proc/sys/net/core";
 
-/// Settings of the network core, which hold for all interfaces; `None` where the kernel does not say.
+/// Settings of the network core, which apply to all interfaces; `None` if the kernel does not report them.
 ///
 /// Kernels before 6.13 cut the two masks off after 127 characters, at 448 CPUs (`dump_cpumask` in
-/// net/core/sysctl_net_core.c); a mask that was cut off is `None`.
+/// net/core/sysctl_net_core.c); such a mask is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Globals {
     /// Entries of the sock flow table; 0: no RFS.
     pub rps_sock_flow_entries: Option<u64>,
-    /// Packets that may wait in a CPU's backlog.
+    /// The most packets that may wait in a CPU's backlog.
     pub netdev_max_backlog: Option<u64>,
     /// The CPUs that limit flows when they put packets into a backlog.
     pub flow_limit_cpu_bitmap: Option<CpuMask>,
-    /// Buckets that such a CPU counts flows in.
+    /// The number of buckets in which such a CPU counts flows.
     pub flow_limit_table_len: Option<u64>,
-    /// The CPU map of queues that appear from now on (Linux 6.3 and later), of this network namespace.
+    /// The CPU map of queues that are created from now on (Linux 6.3 and later), in this network namespace.
     pub rps_default_mask: Option<CpuMask>,
-    /// Frames that one softirq takes up at most.
+    /// The most frames that one softirq processes.
     pub netdev_budget: Option<u64>,
-    /// Packets that one round takes out of a backlog.
+    /// The most packets that one round takes out of a backlog.
     pub dev_weight: Option<u64>,
 }
 
 impl Globals {
-    /// Looks at the settings below `root`.
+    /// Reads the settings below `root`.
     pub fn look(root: &Root) -> Globals {
         let number = |name: &str| root.number(&format!("{CORE}/{name}"));
         let mask = |name: &str| whole_mask(root, &root.text(&format!("{CORE}/{name}"))?);
@@ -63,7 +64,7 @@ impl Globals {
     }
 }
 
-/// The shortest text that may be the beginning of a longer one.
+/// A text of at least this length may have been cut off.
 const CUT_OFF: usize = 126;
 
 /// A mask that is as wide as the host's.
@@ -79,9 +80,9 @@ fn whole_mask(root: &Root, text: &str) -> Option<CpuMask> {
 pub struct RxQueue {
     /// Its number.
     pub queue: u32,
-    /// Its CPU map: RPS; `None` where the kernel has none.
+    /// Its CPU map for RPS; `None` if the kernel has none.
     pub rps_cpus: Option<CpuMask>,
-    /// Entries of its flow table: RFS.
+    /// The number of entries of its flow table for RFS.
     pub rps_flow_cnt: Option<u64>,
 }
 
@@ -90,9 +91,9 @@ pub struct RxQueue {
 pub struct TxQueue {
     /// Its number.
     pub queue: u32,
-    /// The CPUs that send by it: XPS; `None` where the interface has one TX queue only.
+    /// The CPUs that send on it (XPS); `None` if the interface has only one TX queue.
     pub xps_cpus: Option<CpuMask>,
-    /// The RX queues whose flows are sent by it.
+    /// The RX queues whose flows it sends.
     pub xps_rxqs: Option<Vec<usize>>,
 }
 
@@ -101,39 +102,39 @@ pub struct TxQueue {
 pub struct InterfaceKnobs {
     /// Its name.
     pub name: String,
-    /// Its number, which no later interface of that name has.
+    /// Its index. The kernel does not reuse it for a later interface of that name.
     #[serde(rename = "ifindex")]
     pub index: u32,
-    /// Its hardware address as the kernel writes it.
+    /// Its hardware address, as the kernel writes it.
     pub address: String,
     /// ARPHRD_…: what its frames begin with.
     pub hardware_type: Option<u16>,
-    /// What made it (`wireguard`, `vlan`, `bridge`, `tun`, `wlan`, …), where sysfs says so.
+    /// The link kind (`wireguard`, `vlan`, `bridge`, `tun`, `wlan`, …), if sysfs reports it.
     pub kind: Option<String>,
-    /// The driver of the device behind it; a virtual interface has none.
+    /// The driver of its device; a virtual interface has none.
     pub driver: Option<String>,
     /// The NUMA node of that device.
     pub numa_node: Option<u32>,
     /// Whether it is up.
     pub up: bool,
-    /// Whether its NAPI instances poll in threads of their own.
+    /// Whether threads poll its NAPI instances.
     pub threaded: Option<bool>,
     /// How long GRO may hold packets, in ns.
     pub gro_flush_timeout_ns: Option<u64>,
-    /// Polls without an interrupt before it is armed again.
+    /// The number of polls without an interrupt before the interrupt is armed again.
     pub napi_defer_hard_irqs: Option<u64>,
-    /// RX queues, ascending.
+    /// Its RX queues, in ascending order.
     pub rx: Vec<RxQueue>,
-    /// TX queues, ascending.
+    /// Its TX queues, in ascending order.
     pub tx: Vec<TxQueue>,
-    /// Interrupts, ascending.
+    /// Its interrupts, in ascending order.
     pub interrupts: Vec<Interrupt>,
 }
 
 impl InterfaceKnobs {
-    /// Looks at the interface `name`, or at the one that goes by that other name.
+    /// Reads the interface with this name or alternative name.
     ///
-    /// On the host itself it has to be one of this network namespace, and sysfs has to show that namespace.
+    /// On the host itself, the interface must be in this network namespace, and sysfs must show that namespace.
     pub fn look(root: &Root, name: &str) -> Result<InterfaceKnobs, HostError> {
         if !root.is_host() {
             return Self::of_sysfs(root, name)
@@ -149,7 +150,7 @@ impl InterfaceKnobs {
             let names = root.names(INTERFACES);
             return Ok(names.iter().filter_map(|name| Self::of_sysfs(root, name)).collect());
         }
-        // One that was renamed meanwhile is left out; without any, sysfs is another namespace's.
+        // Skips an interface that was renamed meanwhile. If none is found, sysfs shows another namespace.
         let links = links()?;
         let mut failed = None;
         let looked = |link| Self::of_link(link).map_err(|error| failed = Some(error)).ok();
@@ -160,19 +161,19 @@ impl InterfaceKnobs {
         }
     }
 
-    /// The interface of this network namespace that netlink calls so.
+    /// Reads the interface of this network namespace with that name in netlink.
     pub fn of_link(link: &Link) -> Result<InterfaceKnobs, HostError> {
         let elsewhere = || HostError::OtherNamespace { name: link.name.clone() };
         queues::dir_of(link).ok_or_else(elsewhere)?;
         let mut knobs = Self::of_sysfs(&Root::host(), &link.name).ok_or_else(elsewhere)?;
-        // Netlink knows more kinds than sysfs.
+        // Netlink reports more kinds than sysfs.
         knobs.kind = link.kind.clone().or(knobs.kind);
         Ok(knobs)
     }
 
-    /// What sysfs says.
+    /// What sysfs reports.
     fn of_sysfs(root: &Root, name: &str) -> Option<InterfaceKnobs> {
-        // A name is no path.
+        // A name must not be a path.
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
             return None;
         }
@@ -209,13 +210,13 @@ impl InterfaceKnobs {
         })
     }
 
-    /// The CPUs on which its interrupts are served; `None` where it has none, or the kernel does not say.
+    /// The CPUs that serve its interrupts; `None` if it has none, or the kernel does not report them.
     pub fn interrupt_cpus(&self) -> Option<CpuSet> {
         CpuSet::new(self.interrupts.iter().filter_map(Interrupt::served_on).flat_map(CpuSet::iter))
     }
 
-    /// The CPUs on which RX queue `queue` is served: those of the interrupt that is named after it; of all of them where
-    /// none is.
+    /// The CPUs that serve RX queue `queue`: those of the interrupt named after the queue, or, if there is none, those
+    /// of all its interrupts.
     pub fn interrupt_cpus_of(&self, queue: u32) -> Option<CpuSet> {
         let named = self.interrupts.iter().find(|interrupt| interrupt.rx_queue == Some(queue));
         match named {
@@ -225,7 +226,7 @@ impl InterfaceKnobs {
     }
 }
 
-/// The device behind an interface. It need not be there.
+/// An interface's device in sysfs. It may not exist.
 fn device(root: &Root, name: &str) -> PathBuf {
     root.path(format!("{INTERFACES}/{name}/device"))
 }
@@ -264,7 +265,7 @@ fn tx_queue(root: &Root, name: &str, queue: u32) -> TxQueue {
     }
 }
 
-/// What made an interface, in the kernel's words: DEVTYPE of its uevent. A tun device has none, but flags of its own.
+/// The link kind as the kernel reports it: DEVTYPE in its uevent. A tun device has none, but has other flags.
 fn kind(root: &Root, name: &str) -> Option<String> {
     let events = root.text(&format!("{INTERFACES}/{name}/uevent"))?;
     let kind = crate::files::field(&events, "DEVTYPE").map(str::to_owned);

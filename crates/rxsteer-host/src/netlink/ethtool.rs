@@ -1,4 +1,5 @@
-//! What drivers say by ethtool: offloads as `ethtool -k` names them, RSS (`ethtool -x`), channels (`ethtool -l`).
+//! What drivers report to ethtool: offloads by their names in `ethtool -k`, RSS (`ethtool -x`), channels (`ethtool
+//! -l`).
 
 use super::generic::Family;
 use super::{attribute, attributes, emitted, text_of, u32_of, uint_of};
@@ -13,7 +14,7 @@ const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
 const ETHTOOL_MSG_CHANNELS_GET: u8 = 17;
 const ETHTOOL_MSG_RSS_GET: u8 = 38;
 const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
-/// Of every request: ETHTOOL_A_FEATURES_HEADER, ETHTOOL_A_RSS_HEADER and so on.
+/// In every request: ETHTOOL_A_FEATURES_HEADER, ETHTOOL_A_RSS_HEADER and so on.
 const HEADER: u16 = 1;
 const ETHTOOL_A_FEATURES_WANTED: u16 = 3;
 const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
@@ -33,7 +34,7 @@ const FLOW_TYPES: [&str; 16] = [
     "", "ether", "ip4", "ip6", "tcp4", "tcp6", "udp4", "udp6", "sctp4", "sctp6", "ah4", "ah6",
     "esp4", "esp6", "ah-esp4", "ah-esp6",
 ];
-/// RXH_… of include/uapi/linux/ethtool.h: bits and what they name.
+/// RXH_… of include/uapi/linux/ethtool.h: the bits and their names.
 const HASH_FIELDS: [(u64, &str); 9] = [
     (1 << 1, "destination MAC"),
     (1 << 2, "VLAN"),
@@ -48,7 +49,7 @@ const HASH_FIELDS: [(u64, &str); 9] = [
 /// ETH_RSS_HASH_…: bits of the hash function.
 const HASH_FUNCTIONS: [(u32, &str); 3] = [(1, "toeplitz"), (2, "xor"), (4, "crc32")];
 
-/// Asks about the interface of that number; returns the attributes of the answer.
+/// Sends a request about the interface with that index; returns the attributes of the answer.
 fn ask(message: u8, index: u32) -> io::Result<Vec<u8>> {
     Family::open("ethtool")?.query(message, &[header(index)])
 }
@@ -62,7 +63,8 @@ fn nested(kind: u16, with: &[DefaultNla]) -> DefaultNla {
     DefaultNla::new(kind | NLA_F_NESTED, emitted(with))
 }
 
-/// Asks for the features of these names to be on or off, and leaves the others. That the kernel did so has to be read back.
+/// Requests that the features with these names be on or off, and leaves the others. The caller must read back whether
+/// the kernel did so.
 pub(crate) fn set_features(index: u32, names: &[String], on: bool) -> io::Result<()> {
     let bit = |name: &String| {
         let mut name = name.clone().into_bytes();
@@ -81,7 +83,7 @@ pub(crate) fn active_features(index: u32) -> io::Result<BTreeSet<String>> {
     Ok(names(&ask(ETHTOOL_MSG_FEATURES_GET, index)?).unwrap_or_default())
 }
 
-/// How the NIC spreads flows; an error where the driver does not report it. Hash fields are said since Linux 6.17.
+/// How the NIC spreads flows; an error if the driver does not report it. Since Linux 6.17 this includes hash fields.
 pub(crate) fn rss(index: u32) -> io::Result<Rss> {
     Ok(rss_of(&ask(ETHTOOL_MSG_RSS_GET, index)?))
 }
@@ -106,7 +108,7 @@ fn rss_of(answer: &[u8]) -> Rss {
     }
 }
 
-/// The channels for receiving, those in use and those there could be.
+/// The channels that receive, and the most that could.
 pub(crate) fn channels(index: u32) -> io::Result<Channels> {
     let answer = ask(ETHTOOL_MSG_CHANNELS_GET, index)?;
     let sum = |kinds: [u16; 2]| {
@@ -118,7 +120,7 @@ pub(crate) fn channels(index: u32) -> io::Result<Channels> {
     })
 }
 
-/// The set of active features is sent as the list of the bits that are set.
+/// The kernel sends the set of active features as a list of the set bits.
 fn names(answer: &[u8]) -> Option<BTreeSet<String>> {
     let active = attribute(answer, ETHTOOL_A_FEATURES_ACTIVE)?;
     let bits = attributes(attribute(active, ETHTOOL_A_BITSET_BITS)?);

@@ -1,4 +1,4 @@
-//! Generic netlink: families are numbered when the kernel starts, so their number is asked for by name.
+//! Generic netlink. The kernel assigns the numbers of families when it starts, so a request by name finds them.
 
 use super::{Netlink, Query, attribute, emitted};
 use netlink_packet_core::DefaultNla;
@@ -19,7 +19,7 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// The family `name`; an error where this kernel has none.
+    /// Finds the family `name`; an error if this kernel does not have it.
     pub(super) fn open(name: &str) -> io::Result<Family> {
         let mut netlink = Netlink::open(NETLINK_GENERIC)?;
         let mut value = name.as_bytes().to_vec();

@@ -1,7 +1,7 @@
-//! Questions to the kernel over netlink: links and namespaces (route), offloads (ethtool), XDP features (netdev).
+//! Queries the kernel over netlink: links and namespaces (route), offloads (ethtool), XDP features (netdev).
 //!
-//! Messages are read attribute by attribute, by number, and what isn't known is passed over: a newer or older kernel
-//! with other attributes must not make the ones we need unreadable. Nothing here sets anything, but [`ethtool::set_features`].
+//! This code reads messages attribute by attribute, by number, and skips unknown ones: other attributes of newer or
+//! older kernels must not make the needed ones unreadable. Only [`ethtool::set_features`] changes anything.
 
 pub(crate) mod ethtool;
 mod generic;
@@ -19,23 +19,23 @@ use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
 
-/// How often a listing is asked for again that changed while it was read.
+/// How often a listing is requested again if it changed while it was read.
 const ATTEMPTS: usize = 8;
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The kernel marks a listing that changed meanwhile (include/uapi/linux/netlink.h).
+/// The kernel's mark of a listing that changed meanwhile (include/uapi/linux/netlink.h).
 const NLM_F_DUMP_INTR: u16 = 16;
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Query {
     One,
     All,
 }
 
-/// A message whose content is read elsewhere.
+/// A message whose content other code reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Raw {
     kind: u16,
@@ -75,23 +75,23 @@ impl Netlink {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // The kernel answers at once; what stands in for one may not know the question.
+        // The kernel answers at once, but a substitute for it (a sandbox) may not know the request.
         set_socket_timeout(&socket, Timeout::Recv, Some(REPLY_TIMEOUT))?;
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Sends one question and returns the content of all answers.
+    /// Sends one request and returns the content of all answers.
     fn query(&mut self, which: Query, kind: u16, bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         for _ in 1..ATTEMPTS {
             if let (answers, false) = self.query_once(which, kind, bytes)? {
                 return Ok(answers);
             }
         }
-        // It keeps changing: what is listed now is as good as any.
+        // The listing keeps changing: the present answer is as good as any.
         self.query_once(which, kind, bytes).map(|(answers, _)| answers)
     }
 
-    /// Also says whether the listing changed while it was read.
+    /// Also returns whether the listing changed while it was read.
     fn query_once(
         &mut self,
         which: Query,
@@ -103,7 +103,7 @@ impl Netlink {
             NetlinkHeader::default(),
             NetlinkPayload::InnerMessage(Raw { kind, bytes: bytes.to_vec() }),
         );
-        // Either way something ends the answers: the end of the listing, or the acknowledgement.
+        // The answers always have an end: the end of the listing, or the acknowledgement.
         message.header.flags =
             NLM_F_REQUEST | if which == Query::All { NLM_F_DUMP } else { NLM_F_ACK };
         message.header.sequence_number = self.sequence;
@@ -145,7 +145,7 @@ fn unreadable(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error.to_string())
 }
 
-/// The attributes in `bytes` as (number, value), up to the first that can't be read.
+/// The attributes in `bytes` as (number, value), up to the first one that cannot be parsed.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     NlasIterator::new(bytes).map_while(Result::ok).map(|attribute| {
         let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
@@ -153,12 +153,12 @@ fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The value of the first attribute of this number.
+/// The value of the first attribute with this number.
 fn attribute(bytes: &[u8], number: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(kind, _)| *kind == number).map(|(_, value)| value)
 }
 
-/// Attributes as they are sent.
+/// The attributes as bytes to send.
 fn emitted(attributes: &[DefaultNla]) -> Vec<u8> {
     let mut bytes = vec![0; attributes.buffer_len()];
     attributes.emit(&mut bytes);

@@ -1,4 +1,4 @@
-//! What a driver's XDP can do (Linux 6.3 and later), and the NAPI instances of an interface (6.7).
+//! The XDP features of a driver (Linux 6.3 and later), and the NAPI instances of an interface (6.7).
 
 use super::generic::Family;
 use super::{attribute, u32_of, uint_of};
@@ -36,7 +36,7 @@ pub(crate) fn napi(index: u32) -> io::Result<Vec<Napi>> {
     let napi = |answer: &Vec<u8>| {
         let number = |kind| attribute(answer, kind).and_then(u32_of);
         let thread = number(NETDEV_A_NAPI_PID);
-        // Linux 6.17 and later say it; before, an instance that has a thread uses it.
+        // Linux 6.17 and later report this. Before, an instance that has a thread uses it.
         let threaded = number(NETDEV_A_NAPI_THREADED).map(|threaded| threaded != 0);
         Some(Napi {
             id: number(NETDEV_A_NAPI_ID)?,
@@ -51,7 +51,7 @@ pub(crate) fn napi(index: u32) -> io::Result<Vec<Napi>> {
     Ok(answers.iter().filter_map(napi).collect())
 }
 
-/// Packets received by each RX queue, where the driver counts them for the kernel (Linux 6.9 and later).
+/// Packets received by each RX queue, if the driver reports them to the kernel (Linux 6.9 and later).
 pub(crate) fn rx_packets(index: u32) -> io::Result<BTreeMap<u32, u64>> {
     let word = |kind, value: u32| DefaultNla::new(kind, value.to_ne_bytes().to_vec());
     let asked = [

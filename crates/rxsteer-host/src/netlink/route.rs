@@ -1,4 +1,4 @@
-//! The links of this network namespace, and the numbers it has for others.
+//! The links of this network namespace, and its numbers for other namespaces.
 
 use super::{Netlink, Query, attribute, attributes, emitted, text_of, u32_of};
 use crate::attached::{Attached, AttachedMode};
@@ -39,9 +39,9 @@ const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_PARENT_DEV_NAME: u16 = 56;
 const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 
-/// All of them, in the kernel's order.
+/// All links, in the kernel's order.
 pub(crate) fn links() -> io::Result<Vec<Link>> {
-    // Statistics are most of the answer, and they are not read here.
+    // Statistics are most of the answer, and are not needed here.
     let mask = DefaultNla::new(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS.to_ne_bytes().to_vec());
     let mut body = vec![0; IFINFOMSG];
     body.extend(emitted(&[mask]));
@@ -49,14 +49,14 @@ pub(crate) fn links() -> io::Result<Vec<Link>> {
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 
-/// The number that this network namespace has for another one, if it has any.
+/// This network namespace's number for another one, if it has one.
 pub(crate) fn namespace_number(of: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let file = of.as_raw_fd().to_ne_bytes().to_vec();
     let mut body = vec![0; RTGENMSG];
     body.extend(emitted(&[DefaultNla::new(NETNSA_FD, file)]));
     let answers = Netlink::open(NETLINK_ROUTE)?.query(Query::One, RTM_GETNSID, &body)?;
     let number = answers.iter().find_map(|answer| attribute(answer.get(RTGENMSG..)?, NETNSA_NSID));
-    // -1: it has none.
+    // -1 means that it has none.
     Ok(number.and_then(u32_of).filter(|number| *number <= i32::MAX as u32))
 }
 
@@ -123,7 +123,7 @@ mod tests {
         DefaultNla::new(number, value.to_ne_bytes().to_vec())
     }
 
-    /// A VLAN interface with a program, as no kernel without the 8021q module can show one.
+    /// A VLAN interface with a program. A kernel without the 8021q module cannot show one.
     fn answer() -> Vec<u8> {
         let mut answer = vec![0; IFINFOMSG];
         answer[2..4].copy_from_slice(&1u16.to_ne_bytes());
@@ -135,7 +135,7 @@ mod tests {
         answer.extend(emitted(&[
             text(IFLA_IFNAME, "eth0.5"),
             word(IFLA_LINK, 2),
-            // One that is not known yet.
+            // An unknown attribute.
             word(4000, 1),
             DefaultNla::new(IFLA_LINKINFO, emitted(&info)),
             DefaultNla::new(IFLA_XDP, emitted(&xdp)),
@@ -162,7 +162,7 @@ mod tests {
     fn what_is_cut_off_is_read_as_far_as_it_goes() {
         let answer = answer();
         for length in 0..answer.len() {
-            // A link without a name is none.
+            // A link without a name is invalid.
             assert_eq!(
                 link(&answer[..length]).is_some(),
                 length >= IFINFOMSG + 4 + 7,

@@ -1,4 +1,4 @@
-//! What was on before, in a file: written, whole and on disk, before anything is switched off.
+//! A file with the former state of peers. It is complete and on disk before anything is switched off.
 
 use super::{PeersError, Switched};
 use crate::change::STATE;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-/// The file's content. Values of another boot are gone.
+/// The file's content. After a reboot its values no longer apply.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -17,7 +17,7 @@ struct Content {
     peers: Vec<Switched>,
 }
 
-/// The file, and the lock that makes this process the only one that changes peers.
+/// The file, and the lock that prevents other processes from changing peers.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
@@ -50,7 +50,7 @@ impl Journal {
         Ok((Journal { path, boot, _lock: lock }, peers))
     }
 
-    /// Puts these on record, instead of what was. Without any the file goes.
+    /// Replaces the recorded peers by these. Without any, the file is removed.
     pub(super) fn keep(&self, peers: &[Switched]) -> Result<(), PeersError> {
         let failed = |error| PeersError::Journal { path: self.path.clone(), error };
         if peers.is_empty() {

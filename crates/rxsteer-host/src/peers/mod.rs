@@ -1,16 +1,16 @@
-//! The other ends of veths, in whatever network namespace they are, and their checksum offload.
+//! The other ends of veths, in any network namespace, and their checksum offload.
 //!
-//! A veth hands a frame over with its TCP or UDP checksum left to a device that there is not. The stack knows by the
-//! socket buffer, which a redirect of XDP takes away. So what containers send can be steered only if their end of the veth
-//! completes checksums (`ethtool -K eth0 tx off` inside the container).
+//! A veth passes a frame on with its TCP or UDP checksum left to a device, but no device follows. The stack recognizes
+//! this by a mark in the socket buffer, which an XDP redirect loses. So rxsteer can steer what containers send only if
+//! their end of the veth completes checksums (`ethtool -K eth0 tx off` inside the container).
 //!
 //! ```text
 //!  link of this namespace ─► number of the peer's namespace ─► /proc/PID/ns/net, /run/netns ─► a thread enters it:
 //!  which features are on ─► journal (fsync) ─► off ─► read back          restore: on again, where the same interface is there
 //! ```
 //!
-//! What must hold: what was on is on record before it is switched off, so a kill at any moment loses nothing; no file
-//! descriptor keeps a namespace alive; a restore touches only the interface that was changed.
+//! Invariants: the former state is recorded before anything is switched off, so a kill at any moment loses nothing. No
+//! file descriptor keeps a namespace alive. A restore touches only the interface that was changed.
 
 mod journal;
 mod namespaces;
@@ -26,18 +26,18 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 
-/// The features that leave checksums to the device: `ethtool -K IF tx off` switches off all of them.
+/// The features that leave checksums to the device: `ethtool -K IF tx off` switches all of them off.
 const TX_CHECKSUMS: &str = "tx-checksum-";
 
 /// Why peers can't be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
-    /// Another process does it.
+    /// Another process already changes them.
     #[error(
         "another rxsteer peers runs on this host (/run/rxsteer/peers.lock is locked); end that one first"
     )]
     Held,
-    /// The record of what was on before can't be kept.
+    /// The record of the former state cannot be written.
     #[error("can't keep the record of what was on before, {}: {error}", path.display())]
     Journal {
         /// The file.
@@ -47,40 +47,40 @@ pub enum PeersError {
     },
 }
 
-/// A peer whose checksum offload was switched off, as it is on record.
+/// A peer whose checksum offload was switched off, as recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Switched {
     /// The inode number of its network namespace.
     pub namespace: u64,
-    /// Its number there.
+    /// Its index there.
     pub index: u32,
     /// Its name there.
     pub name: String,
     /// Its hardware address.
     pub address: Vec<u8>,
-    /// What was on.
+    /// The features that were on.
     pub features: Vec<String>,
 }
 
-/// What became of the peer of a link.
+/// The result for the peer of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
-    /// It completes checksums since now.
+    /// Its offload was switched off now.
     SwitchedOff,
-    /// It would be switched off.
+    /// Its offload is on, and would be switched off.
     On,
-    /// It was off.
+    /// Its offload was already off.
     Off,
-    /// It could not be switched off.
+    /// Its offload could not be switched off.
     Failed {
         /// Why.
         why: String,
     },
 }
 
-/// A veth of this namespace, its peer, and what became of that.
+/// A veth of this namespace, its peer, and the result for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// The name of the veth here.
@@ -92,49 +92,49 @@ pub struct Seen {
     pub namespace: Option<u64>,
     /// The file by which the namespace was found.
     pub found_at: Option<PathBuf>,
-    /// What became of it.
+    /// The result.
     #[serde(flatten)]
     pub state: State,
 }
 
-/// What became of a peer at the end.
+/// The result of restoring a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restored {
     /// Its offload is on again.
     On,
-    /// It is gone, or another interface is in its place.
+    /// It is gone, or another interface has taken its place.
     Gone,
-    /// The kernel refused; it stays on record.
+    /// The kernel refused; the peer stays recorded.
     Failed(String),
 }
 
-/// What identifies the peer of a link: the link's number, and the peer's place.
+/// Identifies the peer of a link: the link's index, the peer's index, and the number of the peer's namespace.
 type Place = (u32, u32, Option<u32>);
 
 /// The peers whose checksum offload this process switches off.
 #[derive(Debug)]
 pub struct Peers {
     journal: Journal,
-    /// What is off because of us, or of an earlier process that was killed.
+    /// Peers whose offload was switched off, by this process or by an earlier one that was killed.
     switched: Vec<Switched>,
-    /// The links that were looked at, and what became of their peers.
+    /// The examined links, and the results for their peers.
     known: Vec<(Place, State)>,
 }
 
 impl Peers {
-    /// Begins: no other process may do it meanwhile, and what a killed one left is known.
+    /// Takes the lock, and reads what a killed process left.
     pub fn open(root: &Root) -> Result<Peers, PeersError> {
         let (journal, switched) = Journal::open(root)?;
         Ok(Peers { journal, switched, known: Vec::new() })
     }
 
-    /// How many are on record, to be switched on again.
+    /// How many peers are recorded, to be switched on again.
     pub fn switched(&self) -> usize {
         self.switched.len()
     }
 
-    /// Switches off the offload of peers of links that match; returns those that are new, or fail for another reason than
-    /// before.
+    /// Switches off the offload of the peers of matching links. Returns the peers that are new, or that fail for
+    /// another reason than before.
     pub fn look(&mut self, patterns: &[Pattern]) -> Result<Vec<Seen>, PeersAtWork> {
         let chosen = chosen(patterns)?;
         self.known.retain(|(known, _)| chosen.iter().any(|(place, _)| place == known));
@@ -157,7 +157,7 @@ impl Peers {
         Ok(seen)
     }
 
-    /// Looks at the peer of one link, and switches it off.
+    /// Examines the peer of one link, and switches its offload off.
     fn switch_off(&mut self, place: Place, link: &Link) -> Result<Seen, PeersError> {
         let (mut seen, found) = examine(place, link);
         let Some((namespace, peer)) = found else { return Ok(seen) };
@@ -166,7 +166,7 @@ impl Peers {
             return Ok(seen);
         }
         let (index, features) = (peer.index, peer.features.clone());
-        // Namespaces that have ended took their interfaces along.
+        // A namespace that has ended took its interfaces with it.
         let there = namespaces::inodes();
         self.switched
             .retain(|known| known.address != peer.address && there.contains(&known.namespace));
@@ -190,7 +190,7 @@ impl Peers {
         Ok(seen)
     }
 
-    /// Notes where a peer is that is on record. A veth may go to its container after it was switched off.
+    /// Updates where a recorded peer is. A veth may move into its container after it was switched off.
     fn follow(&mut self, peer: Switched) -> Result<(), PeersError> {
         let known = self.switched.iter_mut().find(|known| known.address == peer.address);
         let Some(known) = known else { return Ok(()) };
@@ -198,7 +198,7 @@ impl Peers {
         self.journal.keep(&self.switched)
     }
 
-    /// Switches on again what was switched off. What fails stays on record.
+    /// Switches on again what was switched off. A peer for which this fails stays recorded.
     pub fn restore(self) -> Result<Vec<(Switched, Restored)>, PeersError> {
         let Peers { journal, switched, .. } = self;
         let mut all = Vec::new();
@@ -214,13 +214,13 @@ impl Peers {
     }
 }
 
-/// Why a look failed as a whole.
+/// Why a whole look failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersAtWork {
-    /// Links can't be listed.
+    /// Links cannot be listed.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The record can't be kept.
+    /// The record cannot be written.
     #[error(transparent)]
     Peers(#[from] PeersError),
 }
@@ -240,7 +240,7 @@ fn chosen(patterns: &[Pattern]) -> Result<Vec<(Place, Link)>, HostError> {
         .collect())
 }
 
-/// Looks at the peer of a link: what is on there, and where it is.
+/// Examines the peer of a link: which features are on, and where it is.
 fn examine((_, index, number): Place, link: &Link) -> (Seen, Option<(Namespace, Switched)>) {
     let mut seen = Seen {
         link: link.name.clone(),
@@ -302,7 +302,7 @@ fn tx_checksums(index: u32) -> io::Result<Vec<String>> {
 fn restore(peer: &Switched) -> Restored {
     let Some(namespace) = namespaces::by_inode(peer.namespace) else { return Restored::Gone };
     let done = namespace.inside(|| {
-        // Numbers of namespaces and interfaces are used again; hardware addresses of veths are random.
+        // The kernel reuses numbers of namespaces and interfaces, but the hardware addresses of veths are random.
         if !identity(peer.index).is_ok_and(|(_, address)| address == peer.address) {
             return Ok(Restored::Gone);
         }

@@ -1,4 +1,4 @@
-//! Network namespaces: where they are found, and how a thread does something in one.
+//! Network namespaces: finds them, and runs code in one.
 
 use crate::netlink::route;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -9,10 +9,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where `ip netns` and container runtimes keep namespaces that may have no process.
+/// Where `ip netns` and container runtimes keep namespaces, which may have no process.
 const FOLDERS: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
-/// A network namespace. It exists at least as long as this.
+/// A network namespace. It exists at least as long as this value.
 #[derive(Debug)]
 pub(super) struct Namespace {
     file: File,
@@ -28,12 +28,12 @@ impl Namespace {
         Ok(Namespace { inode: file.metadata()?.ino(), file, path: path.to_owned() })
     }
 
-    /// That of this thread.
+    /// The namespace of this thread.
     pub(super) fn own() -> io::Result<Namespace> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Does something in it, by a thread of its own. It takes CAP_SYS_ADMIN.
+    /// Runs `work` in the namespace, in a new thread. This requires CAP_SYS_ADMIN.
     pub(super) fn inside<T: Send>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send,
@@ -48,9 +48,10 @@ impl Namespace {
     }
 }
 
-/// The namespaces there are, each once: those of processes, and those that are kept without one.
+/// All namespaces, each once: those of processes, and those that are kept without one.
 ///
-/// Those that can't be opened are left out: they ended meanwhile, or belong to a process that may not be looked at.
+/// Namespaces that cannot be opened are skipped: they ended meanwhile, or belong to a process that this one may not
+/// examine.
 fn all() -> impl Iterator<Item = Namespace> {
     let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
     let is_process =
@@ -61,24 +62,24 @@ fn all() -> impl Iterator<Item = Namespace> {
     processes
         .map(|entry| entry.path().join("ns/net"))
         .chain(kept)
-        // Most processes share a namespace, and looking is cheaper than opening.
+        // Most processes share a namespace, and reading the inode is cheaper than opening the file.
         .filter(move |path| fs::metadata(path).is_ok_and(|about| seen.insert(about.ino())))
         .filter_map(|path| Namespace::open(&path).ok())
 }
 
-/// The namespace for which this thread's namespace has that number.
+/// The namespace that has this number in this thread's namespace.
 pub(super) fn by_number(number: u32) -> Option<Namespace> {
     all().find(|namespace| {
         route::namespace_number(namespace.file.as_fd()).ok() == Some(Some(number))
     })
 }
 
-/// The namespace of that inode number.
+/// The namespace with that inode number.
 pub(super) fn by_inode(inode: u64) -> Option<Namespace> {
     all().find(|namespace| namespace.inode == inode)
 }
 
-/// The inode numbers of the namespaces there are.
+/// The inode numbers of all namespaces.
 pub(super) fn inodes() -> BTreeSet<u64> {
     all().map(|namespace| namespace.inode).collect()
 }

@@ -1,4 +1,4 @@
-//! What a recommendation goes by: facts of the host and the interface, and what was measured.
+//! The input of a recommendation: facts about the host and the interface, and a measurement.
 
 use crate::knobs::{Globals, InterfaceKnobs};
 use crate::load::Load;
@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is known of the host and the interface.
+/// What is known about the host and the interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct Facts {
     /// The CPUs.
@@ -20,32 +20,32 @@ pub struct Facts {
     pub globals: Globals,
     /// The interface.
     pub knobs: InterfaceKnobs,
-    /// What its driver does by itself.
+    /// How its driver spreads packets by itself.
     pub spreading: Spreading,
-    /// Whether `rxsteer run` is worth naming for it; else why not.
+    /// Whether `rxsteer run` is worth recommending for it; otherwise why not.
     #[serde(serialize_with = "eligible")]
     pub run: Result<(), String>,
 }
 
-/// What was measured over some time.
+/// What was measured over a period.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measurement {
-    /// How long.
+    /// The length of the period.
     #[serde(rename = "elapsed_ns", serialize_with = "nanoseconds")]
     pub time: Duration,
-    /// What CPUs did, and frames received.
+    /// What the CPUs did, and how many frames arrived.
     pub load: Load,
-    /// Interrupts of this interface, by CPU.
+    /// The interrupts of this interface, by CPU.
     pub interrupts: BTreeMap<u32, u64>,
-    /// Frames by RX queue, where the driver says (netdev queue statistics).
+    /// Frames by RX queue, if the driver reports them (netdev queue statistics).
     pub queues: BTreeMap<u32, u64>,
     /// Frames that the NIC dropped or missed.
     pub nic_dropped: u64,
-    /// IP packets delivered to this host's own applications, and forwarded; of this network namespace.
+    /// IP packets that were delivered to this host's applications, and that were forwarded, in this network namespace.
     pub delivered: u64,
     /// See [`Measurement::delivered`].
     pub forwarded: u64,
-    /// What some thousand frames showed, where they were captured.
+    /// What a capture of some thousand frames showed, if there was one.
     pub traffic: Option<Traffic>,
 }
 
@@ -66,19 +66,19 @@ fn eligible<S: serde::Serializer>(run: &Result<(), String>, to: S) -> Result<S::
 /// What a capture showed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
-    /// Frames captured.
+    /// The number of captured frames.
     pub frames: u64,
-    /// Their flows.
+    /// The number of their flows.
     pub flows: u64,
-    /// Frames of the largest one.
+    /// The frames of the largest flow.
     pub largest: u64,
-    /// The same by the headers inside tunnels.
+    /// The same, by the headers inside tunnels.
     pub inner_flows: u64,
     /// See [`Traffic::inner_flows`].
     pub inner_largest: u64,
 }
 
-/// Counts up to now, of which two looks make a [`Measurement`].
+/// Counts up to now. Two readings make a [`Measurement`].
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     load: Load,
@@ -90,7 +90,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Looks at the counts of an interface and its host.
+    /// Reads the counts of an interface and its host.
     pub fn look(root: &Root, knobs: &InterfaceKnobs) -> Counts {
         let statistic = |name: &str| -> u64 {
             root.number(&format!("/sys/class/net/{}/statistics/{name}", knobs.name)).unwrap_or(0)
@@ -119,7 +119,7 @@ impl Counts {
         }
     }
 
-    /// What was counted since an earlier look, `time` before.
+    /// What was counted since an earlier reading, which was `time` ago.
     #[must_use]
     pub fn since(&self, earlier: &Counts, time: Duration) -> Measurement {
         let more = |now: &BTreeMap<u32, u64>, then: &BTreeMap<u32, u64>| {
@@ -142,7 +142,7 @@ impl Counts {
     }
 }
 
-/// Of `/proc/net/snmp`: a line of names that begins with `Ip:`, then one of values.
+/// A value of `/proc/net/snmp`: one line of names that begins with `Ip:`, then one line of values.
 fn ip4_count(text: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
@@ -151,7 +151,7 @@ fn ip4_count(text: &str, name: &str) -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
-/// Of `/proc/net/snmp6`: a name and its value in each line.
+/// A value of `/proc/net/snmp6`: a name and its value in each line.
 fn ip6_count(text: &str, name: &str) -> u64 {
     let value = |line: &str| {
         let mut words = line.split_whitespace();

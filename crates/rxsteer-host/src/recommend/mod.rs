@@ -1,7 +1,8 @@
-//! What to do for one interface: from facts and a measurement to a recommendation, with the rule that led there.
+//! Recommends what to do for one interface, from facts and a measurement, and names the rule that led to it.
 //!
-//! A pure function: it looks at nothing but its arguments. Whether a CPU is short of time is [`relief`]'s to say, as for
-//! `rxsteer check`, so the two agree. Sets and sizes are `sets`'s, by Documentation/networking/scaling.rst.
+//! A pure function, which reads nothing but its arguments. [`relief`] decides whether a CPU is short of time, as for
+//! `rxsteer check`, so that both agree. `sets` computes sets and sizes, according to
+//! Documentation/networking/scaling.rst.
 
 mod facts;
 mod sets;
@@ -21,13 +22,13 @@ use crate::rss::Rss;
 use rxsteer_core::{CpuId, CpuSet, Policy, Slots};
 use serde::{Serialize, Serializer};
 
-/// A flow with more than this share of the frames fills a CPU nearly as soon as all of them do.
+/// A flow with more than this share of the frames loads a CPU nearly as much as all frames do.
 const ONE_FLOW: f64 = 0.8;
-/// Inner headers help where the largest flow inside has at most this share.
+/// Inner headers help if the largest inner flow has at most this share.
 const DIVIDED: f64 = 0.5;
 /// A CPU or queue with this share of the frames has nearly all.
 const NEARLY_ALL: f64 = 0.8;
-/// With fewer flows than this for each CPU the hash puts several onto one, and leaves others idle.
+/// With fewer flows than this per CPU, the hash puts several onto one CPU, and leaves others idle.
 const FEW_FLOWS: u64 = 2;
 
 /// What to do.
@@ -38,7 +39,7 @@ pub enum Action {
     LeaveAlone,
     /// Let the NIC spread the flows.
     NicRss,
-    /// The kernel's RPS, and RFS where the sets say so.
+    /// The kernel's RPS, and RFS if the sets have it.
     KernelSteering(Sets),
     /// `rxsteer run`.
     Run {
@@ -48,10 +49,10 @@ pub enum Action {
         /// Its CPUs.
         #[serde(serialize_with = "shown")]
         cpus: CpuSet,
-        /// By the headers inside tunnels.
+        /// Whether it steers by the headers inside tunnels.
         inner: bool,
     },
-    /// Nothing spreads a single flow.
+    /// Nothing can spread a single flow.
     SingleFlow,
 }
 
@@ -63,27 +64,27 @@ fn shown<T: ToString, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// There is one CPU to choose from.
+    /// There is only one CPU.
     OneCpu,
     /// It is the loopback interface.
     Loopback,
     /// It is down.
     Down,
-    /// Its packets arrive on the interfaces below.
+    /// Its packets arrive on the interfaces below it.
     Upper,
     /// Too few frames to judge.
     Quiet,
-    /// The kernel does not report what CPUs do.
+    /// The kernel does not report what the CPUs do.
     NotMeasured,
-    /// No CPU is short of time, or the others share the work, or have none to give.
+    /// No CPU is short of time, or the other CPUs share the work, or have no time left.
     NothingToRelieve,
     /// One flow has nearly all frames.
     SingleFlow,
-    /// One flow has nearly all frames, and there are many inside it.
+    /// One flow has nearly all frames, and contains many inner flows.
     InnerHeaders,
     /// The NIC could use more RX queues.
     MoreQueues,
-    /// The indirection table leaves queues out.
+    /// The indirection table does not use all queues.
     Table,
     /// UDP is hashed by addresses only.
     HashFields,
@@ -95,26 +96,26 @@ pub enum Rule {
     SetOtherwise,
     /// Few queues, and many CPUs.
     FewQueues,
-    /// Enough queues, and one of them receives nearly everything.
+    /// There are enough queues, but one of them receives nearly everything.
     OneQueue,
-    /// It has no queues of its own in hardware.
+    /// It has no hardware queues.
     Virtual,
 }
 
 /// What to do, why, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recommendation {
-    /// The rule that led here.
+    /// The rule that led to this.
     pub rule: Rule,
     /// What to do.
     pub action: Action,
-    /// What was measured, what follows and why, in sentences.
+    /// What was measured, the conclusion and the reason, in sentences.
     pub sentences: Vec<String>,
-    /// Commands that do it.
+    /// The commands to run.
     pub commands: Vec<String>,
 }
 
-/// What follows.
+/// The recommendation for these facts and this measurement.
 pub fn recommend(facts: &Facts, measured: &Measurement) -> Recommendation {
     let judge = Judge { facts, measured, name: &facts.knobs.name };
     judge.recommendation()
@@ -126,12 +127,12 @@ struct Judge<'a> {
     name: &'a str,
 }
 
-/// Kinds whose packets the kernel hands on from another interface without RPS of their own: __netif_receive_skb_core goes
-/// another round, and get_rps_cpu was asked before (net/core/dev.c).
+/// Link kinds whose packets come from another interface without a second RPS: __netif_receive_skb_core makes another
+/// round, and get_rps_cpu was called before (net/core/dev.c).
 const UPPER: [&str; 10] =
     ["bond", "bridge", "hsr", "ipvlan", "ipvtap", "macvlan", "macvtap", "team", "vlan", "vrf"];
 
-/// Why an interface is left alone, whatever is measured.
+/// Why an interface is left alone, whatever the measurement shows.
 fn without_measurement(knobs: &InterfaceKnobs) -> Option<(Rule, String)> {
     if knobs.hardware_type == Some(LOOPBACK) {
         return Some((Rule::Loopback, LOOPBACK_IS.join(", and ")));
@@ -148,7 +149,8 @@ fn without_measurement(knobs: &InterfaceKnobs) -> Option<(Rule, String)> {
     Some((Rule::Upper, why))
 }
 
-/// What [`recommend`] says of an interface that is left alone whatever is measured; `None` where that takes a measurement.
+/// The result of [`recommend`] for an interface that is left alone whatever the measurement shows; `None` if a
+/// measurement is needed.
 #[must_use]
 pub fn left_alone(knobs: &InterfaceKnobs) -> Option<String> {
     without_measurement(knobs).map(|(_, why)| alone(&knobs.name, &why))
@@ -189,7 +191,7 @@ impl Judge<'_> {
         self.rate().is_some_and(|rate| rate < QUIET)
     }
 
-    /// Frames a second on this interface.
+    /// Frames per second on this interface.
     fn rate(&self) -> Option<f64> {
         let frames = *self.measured.load.received.get(self.name)? as f64;
         Some(frames / self.measured.time.as_secs_f64().max(1e-9))
@@ -200,7 +202,7 @@ impl Judge<'_> {
         Recommendation { rule, action: Action::LeaveAlone, sentences, commands: Vec::new() }
     }
 
-    /// A CPU is short of time, and others are not.
+    /// One CPU is short of time, and others are not.
     fn relieved(&self, cpus: &CpuSet, why: String) -> Recommendation {
         let why = format!("A CPU is short of time for receiving: {why}.");
         let found =
@@ -208,7 +210,7 @@ impl Judge<'_> {
         Recommendation { sentences: [vec![why], found.sentences].concat(), ..found }
     }
 
-    /// One flow, or few, decide before all else: neither NIC nor kernel can spread them.
+    /// One flow, or few, come first: neither the NIC nor the kernel can spread them.
     fn by_traffic(&self, cpus: &CpuSet) -> Option<Recommendation> {
         let traffic = self.measured.traffic.filter(|traffic| traffic.frames > 0)?;
         let share = |frames: u64| frames as f64 / traffic.frames as f64;
@@ -284,11 +286,11 @@ impl Judge<'_> {
         }
     }
 
-    /// The NIC's own ways cost no CPU anything, so they come first.
+    /// The NIC's own means cost no CPU time, so they come next.
     fn by_nic(&self) -> Option<Recommendation> {
         let (knobs, spreading) = (&self.facts.knobs, &self.facts.spreading);
         let name = self.name;
-        // A veth has channels, and no hash to spread by.
+        // A veth has channels, but no hash for spreading.
         knobs.driver.as_ref()?;
         let cores = self.near_cores().map_or(1, |cores| cores.len() as u32);
         if let Some(channels) = spreading.channels
@@ -332,7 +334,7 @@ impl Judge<'_> {
         self.interrupts(queues)
     }
 
-    /// Queues that receive, and interrupts that one CPU serves.
+    /// Several queues receive, and one CPU serves their interrupts.
     fn interrupts(&self, queues: usize) -> Option<Recommendation> {
         let counts = &self.measured.interrupts;
         let all: u64 = counts.values().sum();
@@ -357,7 +359,7 @@ impl Judge<'_> {
         Recommendation { rule, action: Action::NicRss, sentences: vec![what], commands }
     }
 
-    /// Whether the NIC can't divide what it receives, by what the queues show.
+    /// Whether the queues show that the NIC cannot spread what it receives.
     fn is_unhashed(&self) -> bool {
         self.facts.knobs.rx.len() > 1 && self.has_one_queue()
     }
@@ -456,7 +458,8 @@ impl Judge<'_> {
         }
     }
 
-    /// The CPUs that receive from this interface: those its interrupts are served on, or the one that is in softirqs most.
+    /// The CPUs that receive from this interface: those that serve its interrupts, or the one with the most time in
+    /// softirqs.
     fn receiving(&self) -> Option<CpuSet> {
         let served = self.facts.knobs.interrupt_cpus();
         let busiest = || {
@@ -475,13 +478,13 @@ impl Judge<'_> {
     }
 }
 
-/// Whether UDP goes by addresses only, where the driver says what it hashes.
+/// Whether UDP is hashed by addresses only, if the driver reports what it hashes.
 fn hashes_udp_by_addresses(rss: &Rss) -> bool {
     let udp = rss.fields.get("udp4");
     udp.is_some_and(|fields| !fields.is_empty() && !fields.iter().any(|field| field.contains("l4")))
 }
 
-/// Whether this CPU does so much in softirqs that it is left out of the sets.
+/// Whether this CPU spends so much time in softirqs that the sets leave it out.
 fn is_busy(load: &Load, cpu: CpuId) -> bool {
     let of = load.cpus.iter().find(|other| other.cpu == u32::from(cpu.get()));
     of.is_some_and(|of| in_softirqs(of) >= BUSY)

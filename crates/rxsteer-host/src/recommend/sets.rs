@@ -1,10 +1,10 @@
 //! CPU sets and table sizes for the kernel's own steering, by Documentation/networking/scaling.rst:
 //!
-//! - RPS goes to CPUs that share the cache of the CPU that serves the queue's interrupt ("the ones that share the same
+//! - RPS uses CPUs that share the cache of the CPU that serves the queue's interrupt ("the ones that share the same
 //!   memory domain as the interrupting CPU for that queue").
 //! - "At high interrupt rate, it might be wise to exclude the interrupting CPU from the map since that already performs
 //!   much work."
-//! - RFS where applications of this host receive; its sizes are those that a plan has
+//! - RFS is used if applications of this host receive; the sizes are those of a plan
 //!   ([`flow_sizes`](crate::change::flow_sizes)).
 
 use super::{Facts, Measurement, is_busy};
@@ -13,21 +13,21 @@ use crate::mask::CpuMask;
 use rxsteer_core::{CpuId, CpuSet};
 use serde::Serialize;
 
-/// Part of the IP packets that applications of this host receive, above which RFS is worth its tables.
+/// If applications of this host receive more than this share of the IP packets, RFS is worth its tables.
 const DELIVERED: f64 = 0.5;
 
 /// What to set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sets {
-    /// The CPU maps: (RX queue, CPUs). Queues that are not here keep theirs.
+    /// The CPU maps: (RX queue, CPUs). Queues that are not listed keep theirs.
     #[serde(serialize_with = "by_queue")]
     pub rps: Vec<(u32, CpuSet)>,
-    /// The same as the kernel writes them.
+    /// The same, as the kernel writes them.
     pub masks: Vec<String>,
-    /// Entries of the sock flow table and of each queue's flow table, for RFS.
+    /// The number of entries of the sock flow table and of each queue's flow table, for RFS.
     #[serde(serialize_with = "entries")]
     pub rfs: Option<(u64, u64)>,
-    /// Why these.
+    /// The reasons.
     #[serde(skip)]
     pub why: Vec<String>,
 }
@@ -36,7 +36,7 @@ fn by_queue<S: serde::Serializer>(rps: &[(u32, CpuSet)], to: S) -> Result<S::Ok,
     to.collect_map(rps.iter().map(|(queue, cpus)| (queue, cpus.to_string())))
 }
 
-/// `{"sock_flow_entries": …, "flow_cnt": …}`, by the names of the options of `rxsteer run`.
+/// `{"sock_flow_entries": …, "flow_cnt": …}`, named after the options of `rxsteer run`.
 fn entries<S: serde::Serializer>(rfs: &Option<(u64, u64)>, to: S) -> Result<S::Ok, S::Error> {
     match rfs {
         Some((all, queue)) => to.collect_map([("sock_flow_entries", all), ("flow_cnt", queue)]),
@@ -45,7 +45,7 @@ fn entries<S: serde::Serializer>(rfs: &Option<(u64, u64)>, to: S) -> Result<S::O
 }
 
 impl Sets {
-    /// As a plan takes them.
+    /// The sets in the form that a plan needs.
     pub fn wanted(&self) -> Wanted {
         Wanted {
             cpus: CpuSet::new(self.rps.iter().flat_map(|(_, set)| set.iter())),
@@ -55,14 +55,15 @@ impl Sets {
         }
     }
 
-    /// The set of all of so many queues, where they have one.
+    /// The CPU set that all of `queues` queues have in common, if there is one.
     fn same(&self, queues: usize) -> Option<&CpuSet> {
         let (_, first) = self.rps.first()?;
         let same = self.rps.len() == queues && self.rps.iter().all(|(_, set)| set == first);
         same.then_some(first)
     }
 
-    /// A command that sets them. One set for all of so many queues has an option; others are auto's to set.
+    /// A command that sets them. If all queues have the same set, there is an option for it; otherwise only `auto` can
+    /// set them.
     pub(super) fn commands(&self, name: &str, queues: usize) -> Vec<String> {
         let rfs = if self.rfs.is_some() { " --rfs" } else { "" };
         match self.same(queues) {
@@ -75,7 +76,7 @@ impl Sets {
     }
 }
 
-/// The sets for an interface whose packets `receiving` takes, out of the `usable` CPUs.
+/// The sets, from the `usable` CPUs, for an interface whose packets arrive on the `receiving` CPUs.
 pub(super) fn sets(
     facts: &Facts,
     measured: &Measurement,
@@ -113,8 +114,8 @@ pub(super) fn sets(
     Sets { rps, masks, rfs, why: [why].into_iter().chain(why_rfs).collect() }
 }
 
-/// The RX queues whose packets should go elsewhere: those that a CPU serves which is short of time; all, where that is not
-/// known. The others have a CPU with time, and handing packets on would only cost.
+/// The RX queues whose packets should go to other CPUs: those whose CPU is short of time; if that is unknown, all
+/// queues. The CPUs of other queues have enough time, and passing packets on would only add cost.
 fn needing(facts: &Facts, measured: &Measurement) -> Vec<u32> {
     let queues = || facts.knobs.rx.iter().map(|queue| queue.queue);
     let is_served_by_busy = |queue: &u32| {
@@ -125,7 +126,7 @@ fn needing(facts: &Facts, measured: &Measurement) -> Vec<u32> {
     if busy.is_empty() { queues().collect() } else { busy }
 }
 
-/// Sizes for RFS where it is of use, and why, or why not.
+/// The sizes for RFS if it is useful, and the reason; or why it is not useful.
 fn rfs(facts: &Facts, measured: &Measurement) -> (Option<(u64, u64)>, Option<String>) {
     let (delivered, forwarded) = (measured.delivered as f64, measured.forwarded as f64);
     let all = delivered + forwarded;
@@ -150,7 +151,7 @@ fn rfs(facts: &Facts, measured: &Measurement) -> (Option<(u64, u64)>, Option<Str
     (Some(flow_sizes(now, facts.knobs.rx.len())), Some(why))
 }
 
-/// The CPUs near those that serve a queue, and whether the serving ones were left out.
+/// The CPUs near those that serve a queue, and whether the serving CPUs were left out.
 fn near(
     facts: &Facts,
     measured: &Measurement,
@@ -164,8 +165,8 @@ fn near(
         usable.iter().filter(|cpu| domain.as_ref().is_none_or(|domain| domain.contains(*cpu))),
     );
     let busy: Vec<_> = served.iter().filter(|cpu| is_busy(&measured.load, *cpu)).collect();
-    // The nearest set that has other CPUs in it; first whole cores, then their siblings. A single other CPU would have all the
-    // work that was too much for this one, so then both share it.
+    // The nearest set with more than one CPU; whole cores first, then their siblings. If there were only a single other
+    // CPU, it would get all the work that was too much for this one. So then both share it.
     let Some(from) = near.iter().chain([usable]).find(|from| from.len() > 1) else {
         return (usable.clone(), false);
     };

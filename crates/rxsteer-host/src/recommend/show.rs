@@ -1,10 +1,10 @@
-//! A recommendation as text.
+//! Prints a recommendation as text.
 
 use super::{Action, Recommendation};
 use crate::mask::CpuMask;
 use std::fmt;
 
-/// Sentences, then the sets and the commands.
+/// The sentences, then the sets and the commands.
 impl fmt::Display for Recommendation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for sentence in &self.sentences {

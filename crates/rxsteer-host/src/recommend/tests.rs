@@ -28,8 +28,8 @@ fn facts(machine: &MachineSpec) -> Facts {
     }
 }
 
-/// Ten seconds: the CPUs named spend so many percent in softirqs, the others 1; none does anything else. The interface
-/// receives a million frames a second, and applications of this host take them.
+/// Ten seconds: the given CPUs spend these percentages in softirqs, the others 1; none does anything else. The
+/// interface receives a million frames a second, and applications of this host consume them.
 fn measured(facts: &Facts, busy: &[(u32, u64)]) -> Measurement {
     let load = |place: &crate::CpuPlace| {
         let cpu = u32::from(place.cpu.get());
@@ -52,7 +52,7 @@ fn one_flow(share: u64, inner_flows: u64, inner_largest: u64) -> Option<Traffic>
     Some(Traffic { frames: 1000, flows: 9, largest: 10 * share, inner_flows, inner_largest })
 }
 
-/// What a host's interface is advised where CPU `busy` is short of time.
+/// The recommendation for a host's interface if CPU `busy` is short of time.
 fn advised(
     machine: &MachineSpec,
     busy: u32,

@@ -1,4 +1,4 @@
-//! Facts of a host and an interface that lack nothing; tests take away what they are about.
+//! Facts about a host and an interface without any problem; tests change what they are about.
 
 use crate::btf::{Btf, TRACEPOINTS};
 use crate::capabilities::Capabilities;
@@ -10,7 +10,7 @@ use crate::link::{ETHERNET, Link};
 use crate::real_time::RealTime;
 use crate::trial::Trial;
 
-/// A host that lacks nothing: 8 CPUs, two of them isolated.
+/// A host without any problem: 8 CPUs, two of them isolated.
 #[must_use]
 pub fn good_host() -> Host {
     Host {

@@ -1,10 +1,10 @@
-//! A recorded host in a folder of its own.
+//! A recorded host in its own folder.
 
 use rxsteer_host::Root;
 use rxsteer_host::testing::MachineSpec;
 use std::path::{Path, PathBuf};
 
-/// A recorded host, gone when this is dropped.
+/// A recorded host, removed when this is dropped.
 pub(crate) struct Recorded {
     pub(crate) root: Root,
     folder: tempfile::TempDir,
@@ -17,7 +17,7 @@ pub(crate) fn recorded(machine: &MachineSpec) -> Recorded {
 }
 
 impl Recorded {
-    /// All its files, by their paths below it, and what they hold.
+    /// All its files, by their paths below the folder, with their contents.
     #[allow(dead_code, reason = "not every test file compares them")]
     pub(crate) fn files(&self) -> Vec<(PathBuf, String)> {
         let mut found = Vec::new();

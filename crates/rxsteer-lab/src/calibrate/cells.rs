@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measurements of a calibration.
 
 use crate::cpus::online_cpus;
 use crate::error::Result;
@@ -13,15 +13,15 @@ pub const INLINE_FLOWS: u32 = 64;
 pub const INLINE_LENGTH: u32 = 64;
 /// A long frame.
 pub(super) const LONG: u32 = 1514;
-/// More flows, and many.
+/// A larger number of flows.
 pub(super) const MORE: u32 = 1024;
 pub(super) const MANY: u32 = 4096;
 /// Rules of a firewall.
 pub const RULES: u32 = 200;
 /// Connections with requests.
 pub const CONNECTIONS: u32 = 50;
-/// Requests a second for each CPU while the CPUs have little to do. With ten times fewer they sleep so long between requests that
-/// waking up takes most of the time, which no loaded machine has.
+/// Requests per second for each CPU while the CPUs have little to do. With ten times fewer, the CPUs sleep so long
+/// between requests that waking up takes most of the time, which does not happen on a loaded machine.
 const LIGHT: u32 = 10_000;
 /// The CPU to which packets are handed.
 const TARGET: usize = 1;
@@ -29,27 +29,27 @@ const TARGET: usize = 1;
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// No steering; the next host gets the frames.
+    /// No steering; the frames go to the next host.
     Inline { flows: u32, length: u32 },
-    /// No steering, while another CPU forwards other frames.
+    /// No steering, while the other CPU forwards other frames.
     Beside,
-    /// No steering, and frames end earlier.
+    /// No steering, and frames are dropped earlier.
     Ends(End),
-    /// All packets are steered to the CPU that receives them.
+    /// All packets are steered to the CPU that receives them, and forwarded.
     Local(Method),
-    /// The same, and the stack drops them at its entry.
+    /// The same, but the stack drops them at its entry.
     Dropped(Method),
-    /// All packets are handed to another CPU, which drops them at once: the receiving CPU's time.
+    /// All packets are handed to the other CPU, which drops them at once: the receiving CPU's time.
     Handed(Method),
     /// The same with every second packet; the receiving CPU drops the others.
     Half(Method),
-    /// All packets are handed to another CPU, which forwards them: that CPU's time.
+    /// All packets are handed to the other CPU, which forwards them: the time of that CPU.
     Remote(Method),
     /// No steering, through a firewall.
     Rules,
     /// `rxsteer run rps` to its own CPU, with rules before the policy; the stack drops packets at its entry.
     Matched,
-    /// Requests and replies as fast as both hosts can: the time of all CPUs.
+    /// Requests and replies as fast as both hosts can exchange them: the time of all CPUs.
     Requests(Method),
     /// The same under a light load: the median time from request to reply.
     Light(Method),
@@ -63,7 +63,7 @@ pub const METHODS: [Method; 3] =
 pub(super) const OF_REQUESTS: [Method; 3] =
     [Method::None, Method::KernelRps, Method::Kernel("rps")];
 
-/// Everything that a calibration measures.
+/// All measurements of a calibration.
 pub(super) fn all() -> Vec<Cell> {
     let mut cells = vec![
         Cell::Inline { flows: INLINE_FLOWS, length: INLINE_LENGTH },
@@ -86,7 +86,7 @@ pub(super) fn all() -> Vec<Cell> {
 }
 
 impl Cell {
-    /// What its time contains.
+    /// A description of what its time contains.
     pub(super) fn name(&self) -> String {
         let name = |method: &Method| method.simulated().0;
         match self {
@@ -173,7 +173,7 @@ impl Cell {
                 ..plain
             },
             Cell::Handed(method) => Forwarding { method, end: End::Entry, ..plain },
-            // Enough flows that a hash divides them evenly.
+            // Enough flows for a hash to divide them evenly.
             Cell::Half(method) => {
                 let cpus = &[SENDER, TARGET];
                 Forwarding { method, cpus, flows: MORE, end: End::Entry, ..plain }
@@ -195,7 +195,7 @@ impl Cell {
             Cell::Ends(_) | Cell::Dropped(_) | Cell::Matched | Cell::Handed(_) | Cell::Half(_) => {
                 (second / result.made, share(TARGET))
             }
-            // If the sender is slower, the CPU is not busy all the time. Requests were measured above.
+            // If the sender is slower, the CPU is not busy all the time. Requests were handled above.
             Cell::Remote(_) | Cell::Requests(_) | Cell::Light(_) => {
                 (second * share(TARGET) / result.forwarded, 1.0)
             }

@@ -1,7 +1,7 @@
 //! Measures what a packet costs on this machine, and writes it as a scenario for the simulator.
 //!
-//! Nothing measures a cost alone. What can be measured is the time per frame of a CPU that is busy all the time, for paths of different
-//! length through a router; the costs are differences of such times.
+//! No single cost can be measured directly. What can be measured is the time per frame of a CPU that is busy all the
+//! time, for paths of different lengths through a router. The costs are differences of such times.
 //!
 //! ```text
 //!   CPU 0: make a frame, receive it ─► entry ─► route ─► send ─► the next host        no steering, "inline"
@@ -10,13 +10,13 @@
 //!   CPU 0: make, receive, steer, hand over ─► CPU 1: entry ─► route ─► send           a method to CPU 1
 //! ```
 //!
-//! Requests and replies are measured as a whole: the time of all CPUs for one while they are all busy, and how long one takes
-//! under a light load. Both hosts are on this machine, so it contains the client's work too.
+//! Requests and replies are measured as a whole: the time of all CPUs per request while they are all busy, and the
+//! duration of one under a light load. Both hosts are on this machine, so this includes the client's work.
 //!
-//! CPUs that share a core or a cache slow each other down. So the times are also measured while the other CPU is busy, and all are
-//! converted to those of a CPU alone.
+//! CPUs that share a core or a cache slow each other down. So the times are also measured while the other CPU is busy,
+//! and all are converted to those of a CPU whose neighbour is idle.
 //!
-//! Invariant: the costs of a method add up to the three times that were measured with it, see [`CostSet::of`].
+//! Invariant: the costs of a method add up to its three measured times; see [`CostSet::of`].
 
 mod cells;
 mod scenario;
@@ -40,13 +40,13 @@ pub struct Calibration {
     pub machine: Machine,
     /// Rounds that were completed; an interrupted one is in the figures, but not here.
     pub rounds: usize,
-    /// Whether it was interrupted; then there is no scenario.
+    /// Whether it was interrupted; if so, there is no scenario.
     pub partial: bool,
-    /// Whether it was a short run, whose figures decide nothing.
+    /// Whether it was a short run, whose figures are not conclusive.
     pub quick: bool,
     /// Steal time while it ran, in percent of all CPUs.
     pub steal_percent: f64,
-    /// The times that were measured.
+    /// The measured times.
     pub times: Vec<Time>,
     /// The scenario, as TOML; empty if not every time could be measured.
     pub scenario: String,
@@ -57,7 +57,7 @@ pub struct Calibration {
 /// A time of one CPU for one frame.
 #[derive(Debug, Clone, Serialize)]
 pub struct Time {
-    /// What is in it.
+    /// What it contains.
     pub what: String,
     /// Its median over the rounds, in nanoseconds.
     pub median_ns: f64,
@@ -67,7 +67,7 @@ pub struct Time {
     pub upper_ns: f64,
     /// The share of the time in which the other CPU was busy, as a mean.
     pub other_busy: f64,
-    /// The 99th percentile of the time from request to reply, as its median over the rounds; frames have none.
+    /// The median over the rounds of the 99th percentile of the time from request to reply; `None` for frames.
     pub p99_ns: Option<f64>,
     /// The number of rounds with a figure.
     pub rounds: usize,
@@ -82,7 +82,7 @@ impl Time {
         };
         let times = sorted(figures.iter().map(|once| once.ns).collect());
         let tails = sorted(figures.iter().filter_map(|once| once.p99_ns).collect());
-        // Linear between the two nearest figures, as most statistics programs do it by default (R's type 7).
+        // Linear interpolation between the two nearest figures, the default of most statistics programs (R's type 7).
         let quantile = |of: &[f64], share: f64| -> Option<f64> {
             let place = share * (of.len().checked_sub(1)?) as f64;
             let (low, part) = (place.floor() as usize, place.fract());
@@ -153,7 +153,7 @@ pub fn lacks() -> Option<String> {
 }
 
 impl Method {
-    /// Its name in calibrations, and the policy that stands for it in the simulator.
+    /// Its name in calibrations, and the corresponding policy in the simulator.
     #[must_use]
     pub fn simulated(&self) -> (&'static str, &'static str) {
         match self {

@@ -1,4 +1,4 @@
-//! The costs, and the scenario that has them.
+//! Computes the costs, and writes the scenario with them.
 
 use super::Time;
 use super::cells::{
@@ -10,12 +10,12 @@ use crate::method::Method;
 use rxsteer_sim::costs::{COSTS, default_costs};
 use std::fmt::Write;
 
-/// Packets of a poll.
+/// Packets per poll.
 const POLL: f64 = 64.0;
 /// A CPU that is busy for more than this share of the time has no time to sleep.
 const FULL: f64 = 0.9;
 
-/// The times of a method, in nanoseconds of one CPU for one frame, while the other CPU is idle.
+/// The times of a method, in nanoseconds of one CPU per frame, while the other CPU is idle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steered {
     /// Steered to its own CPU, and forwarded there.
@@ -37,7 +37,8 @@ pub struct CostSet {
     pub steer: f64,
     /// Putting it onto a list for another CPU.
     pub hand_off: f64,
-    /// Everything from the entry of the stack on, sending included, and what a packet costs more since it changed its CPU.
+    /// Everything from the entry of the stack on, including sending, and the extra cost of a packet that changed its
+    /// CPU.
     pub forward: f64,
 }
 
@@ -50,13 +51,13 @@ impl CostSet {
     ///   remote =                   forward
     /// ```
     ///
-    /// A poll takes 64 packets, since the source makes as many at once. While all are handed over, it wakes the other CPU at most once
-    /// for 64 packets; with two CPUs, once for 32. `hand_off` has the latter: the simulator's `wake_up` would be charged by its own
-    /// polls, which take fewer packets at lower rates.
+    /// A poll takes 64 packets, since the source makes this many at once. While all packets are handed over, a poll
+    /// wakes the other CPU at most once for 64 packets; with two CPUs, once for 32. `hand_off` includes the latter. The
+    /// simulator's `wake_up` cannot, since its own polls take fewer packets at lower rates.
     ///
-    /// `receive` is that without steering, if it is not more than what `local` has beside `remote`. Where no costs explain all three
-    /// times (a packet takes longer on another CPU than all its work on one, or handing it over is quicker than receiving it), the
-    /// nearest valid costs are taken, and `remote` is cut before `local`.
+    /// `receive` is the cost without steering, if that is at most `local` less `remote`. It may be that no costs
+    /// explain all three times: a packet takes longer on another CPU than all its work on one, or handing it over is
+    /// quicker than receiving it. In that case this takes the nearest valid costs, and reduces `remote` before `local`.
     #[must_use]
     pub fn of(times: Steered, receive: f64, wake_up: f64) -> CostSet {
         let Steered { local, handed, remote, sleeps } = times;
@@ -82,20 +83,21 @@ pub(crate) fn requests_set(method: Method) -> String {
     format!("requests-{}", method.simulated().0)
 }
 
-/// The time with this cell. All cells were measured.
+/// The time of this cell. All cells must have been measured.
 fn time<'a>(cells: &[Cell], times: &[&'a Time], of: Cell) -> &'a Time {
     let index = cells.iter().position(|cell| *cell == of).unwrap_or(0);
     times[index]
 }
 
-/// `flow_miss` and `flow_cache` from what a packet of one of 1024 and of 8192 flows costs more than one of 64 flows.
+/// `flow_miss` and `flow_cache`, from the extra cost of a packet of one of 1024 and of 8192 flows compared with 64
+/// flows.
 fn flow_costs(more: f64, many: f64) -> (f64, f64) {
     let shares = |cache: f64| {
         let share = |flows: u32| f64::from(flows) / (f64::from(flows) + cache);
         (share(MORE) - share(INLINE_FLOWS), share(MANY) - share(INLINE_FLOWS))
     };
     let many = many.max(0.0);
-    // The share of the whole difference that is there with 1024 flows falls as the cache grows.
+    // The larger the cache, the smaller the part of the whole difference that appears with 1024 flows.
     let distance = |cache: f64| {
         let (of_more, of_many) = shares(cache);
         (of_more / of_many * many - more).abs()
@@ -106,7 +108,7 @@ fn flow_costs(more: f64, many: f64) -> (f64, f64) {
     (many / shares(cache).1, cache)
 }
 
-/// The scenario. `times` are those of `cells`.
+/// The text of the scenario. `times` are those of `cells`.
 pub(super) fn text(
     machine: &Machine,
     cells: &[Cell],
@@ -125,7 +127,7 @@ pub(super) fn text(
     let inline = ns(inline_cell);
     let long = ns(Cell::Inline { flows: INLINE_FLOWS, length: LONG });
     let many = ns(Cell::Inline { flows: MANY, length: INLINE_LENGTH });
-    // A difference of two medians may come out negative by chance.
+    // By chance, a difference of two medians may be negative.
     let receive = ns(Cell::Ends(End::Entry)).min(inline);
     let route = ns(Cell::Ends(End::Route)).clamp(receive, inline);
     let transmit = inline - route;
@@ -134,7 +136,7 @@ pub(super) fn text(
     let more = ns(Cell::Inline { flows: MORE, length: INLINE_LENGTH });
     let (flow_miss, cache) = flow_costs(more - inline, many - inline);
     let share = |flows: u32| f64::from(flows) / (f64::from(flows) + cache);
-    // What a frame of 64 bytes of one of 64 flows has of both.
+    // The part of both that a frame of 64 bytes of one of 64 flows already includes.
     let included = byte * f64::from(INLINE_LENGTH) + flow_miss * share(INLINE_FLOWS);
     let protocol = |forward: f64| (forward - transmit - included).max(0.0);
 
@@ -146,9 +148,9 @@ pub(super) fn text(
         )
     };
     let with = |flows, length| from(Cell::Inline { flows, length });
-    // When half of the packets are handed over, the other CPU sleeps between polls, and each poll of 64 packets wakes it for 32 of
-    // them. Without sleep while all are handed over, the difference is a whole wake-up, otherwise half of one. All methods wake a CPU
-    // in the same way, so the median of their figures counts.
+    // When half of the packets are handed over, the other CPU sleeps between polls, and each poll of 64 packets wakes
+    // it for 32 of them. If it does not sleep while all are handed over, the difference is a whole wake-up, otherwise
+    // half of one. All methods wake a CPU in the same way, so this uses the median of their figures.
     let sleeps = |method| time(cells, times, Cell::Handed(method)).other_busy < FULL;
     let mut wake_ups = METHODS.map(|method| {
         let mixed = 2.0 * ns(Cell::Half(method)) - ns(Cell::Dropped(method));
@@ -224,13 +226,14 @@ pub(super) fn text(
         protocol(walled - receive),
         from(Cell::Rules)
     );
-    // Others' costs have to be 0: these times contain everything.
+    // All other costs must be 0: these times contain everything.
     let zero: String = COSTS
         .iter()
         .filter(|cost| !["service", "protocol", "wake_delay", "flow_cache"].contains(&cost.key))
         .map(|cost| format!("{} = 0\n", cost.key))
         .collect();
-    // While both CPUs are busy, the simulator slows both down, so the time of a CPU alone is the one to give.
+    // While both CPUs are busy, the simulator slows both down, so the scenario has the time of a CPU whose neighbour is
+    // idle.
     let of_requests = |method| time(cells, times, Cell::Requests(method)).median_ns * speed;
     for method in OF_REQUESTS {
         let (all, light) = (of_requests(method), time(cells, times, Cell::Light(method)).median_ns);
@@ -247,7 +250,7 @@ pub(super) fn text(
     for method in OF_REQUESTS {
         let _ = writeln!(sets, "[measured.{}]", requests_set(method));
         for (key, cell) in [("p99", Cell::Requests(method)), ("light_p99", Cell::Light(method))] {
-            // Requests have one.
+            // Only requests have a p99.
             let Time { what, p99_ns, .. } = time(cells, times, cell);
             let p99 = p99_ns.unwrap_or_default();
             let _ =

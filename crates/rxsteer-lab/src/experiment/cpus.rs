@@ -1,8 +1,8 @@
-//! A router whose one RX queue is served by CPU 0, and packets that cost several microseconds: how the in-kernel path scales with
-//! the CPUs that packets are steered to.
+//! How the in-kernel path scales with the CPUs that packets are steered to: a router with one RX queue on CPU 0, and
+//! packets that cost several microseconds.
 //!
-//! `forwarding.rs` has the measurement. CPU 0 also makes the frames, so its part of each packet, to make it and to hand it over, is
-//! the limit of all methods that steer.
+//! `forwarding.rs` measures. CPU 0 also makes the frames, so its share of each packet, to make it and to hand it over,
+//! limits all methods that steer.
 
 use super::forward::{METRICS, sample};
 use super::{About, Experiment, Load, Method, Sample, Scale};
@@ -12,10 +12,10 @@ use crate::forwarding::{End, Forwarding};
 
 pub(super) struct Cpus;
 
-/// Rules of the router's firewall; a packet is compared with all of them.
+/// Rules of the router's firewall; each packet is compared with all of them.
 const RULES: u32 = 400;
 
-/// Name, and CPUs that packets are steered to: those after CPU 0.
+/// The name, and the number of CPUs that packets are steered to: those after CPU 0.
 const LOADS: [(&str, usize); 5] = [
     ("1 other CPU", 1),
     ("2 other CPUs", 2),

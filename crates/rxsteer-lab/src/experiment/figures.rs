@@ -50,10 +50,10 @@ impl Figure {
     }
 }
 
-/// The finding where the figures allow none.
+/// The finding if the figures allow none.
 pub(super) const NO_VERDICT: &str = "no verdict";
 
-/// How a method compares with no steering under the same load, by rounds.
+/// Comparison of a method with no steering under the same load, by rounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Against {
     /// The geometric mean of the ratios.
@@ -98,8 +98,8 @@ impl Against {
         self.low > noise || self.high < 1.0 / noise
     }
 
-    /// Concludes from the corrected probability. A ratio within `noise` of 1, the ratio that two series without steering may have,
-    /// is not significant. Without such series there is no verdict.
+    /// Sets the finding from the corrected probability. `noise` is the ratio that two series without steering may have;
+    /// a ratio within `noise` of 1 is not significant. Without such series there is no verdict.
     pub(super) fn conclude(&mut self, corrected: f64, noise: Option<f64>, more_is_better: bool) {
         self.p = corrected;
         let Some(noise) = noise else {

@@ -1,7 +1,7 @@
-//! What the statistics of a flow cost with the CPUs that used it on record, and with a walk over all possible CPUs.
+//! The cost of flow statistics with a record of the CPUs that used a flow, and with a walk over all possible CPUs.
 //!
-//! It needs no network and no root. Statistics' effect on forwarding is in the experiment `forward`: `rxsteer run` with and
-//! without them.
+//! This requires no network and no root. The experiment `forward` measures the effect of statistics on forwarding:
+//! `rxsteer run` with and without them.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::cpu_use::Snapshot;
@@ -21,7 +21,7 @@ const METRICS: &[Metric] = &[
 const WALK: &str = "walk over all possible CPUs";
 const USED: &str = "rxsteer, CPUs on record";
 
-/// Possible CPUs, and whether two of them use each flow.
+/// The number of possible CPUs, and whether two of them use each flow.
 const LOADS: [(&str, u16, bool); 8] = [
     ("2 possible CPUs", 2, false),
     ("8,192 possible CPUs", 8192, false),

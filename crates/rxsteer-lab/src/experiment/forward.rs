@@ -1,7 +1,7 @@
-//! Small packets through a router, one RX queue: what one core forwards, and what a second one adds.
+//! Small packets through a router with one RX queue: how much one core forwards, and how much a second one adds.
 //!
-//! `forwarding.rs` has the measurement. With two CPUs, each frame that is processed on CPU 0 costs time of the sender. The use of each
-//! CPU is in the report.
+//! `forwarding.rs` measures. With two CPUs, each frame that is processed on CPU 0 takes time from the sender. The
+//! report shows the use of each CPU.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::cpus::online_cpus;
@@ -10,7 +10,7 @@ use crate::forwarding::{End, Forwarded, Forwarding, SENDER};
 
 pub(super) struct Forward;
 
-/// Frames of a measurement.
+/// Frames per measurement.
 const FRAMES: u64 = 300_000;
 
 pub(super) const METRICS: &[Metric] = &[
@@ -83,7 +83,7 @@ impl Experiment for Forward {
     }
 }
 
-/// What a measurement of a router shows, by [`METRICS`].
+/// The result of a measurement of a router, by [`METRICS`].
 pub(super) fn sample(result: Forwarded, frames: u64, load: &Load) -> Sample {
     Sample {
         values: vec![

@@ -1,4 +1,4 @@
-//! The machine that a report is about.
+//! The machine on which a report was made.
 
 use serde::Serialize;
 
@@ -14,12 +14,12 @@ pub struct Machine {
     pub cpus: usize,
     /// The version of rxsteer.
     pub rxsteer: &'static str,
-    /// Whether the kernel says that a hypervisor runs it.
+    /// Whether the kernel reports that it runs under a hypervisor.
     pub virtual_machine: bool,
 }
 
 impl Machine {
-    /// This machine. What can't be read is empty.
+    /// This machine. Values that cannot be read are empty.
     pub fn here() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let about = read("/proc/cpuinfo");

@@ -7,7 +7,7 @@
 //!                                                      Report: medians, intervals, the difference to no steering
 //! ```
 //!
-//! An experiment checks that its load was what it says. A measurement whose check fails has no figure.
+//! An experiment checks that its load was as specified. A measurement whose check fails has no figure.
 
 mod cpus;
 mod figures;
@@ -34,7 +34,7 @@ pub use verdict::{FEWEST_ROUNDS, no_verdict};
 use crate::Result;
 use serde::Serialize;
 
-/// What an experiment is, for lists and reports.
+/// Describes an experiment, for lists and reports.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct About {
     /// Its name on the command line.
@@ -43,7 +43,7 @@ pub struct About {
     pub about: &'static str,
     /// The published experiment that it repeats.
     pub source: &'static str,
-    /// Its metrics; the first one is the headline, by which methods are compared where the load does not name another.
+    /// Its metrics. The first one is the headline: methods are compared by it, unless the load names another.
     pub metrics: &'static [Metric],
 }
 
@@ -74,10 +74,10 @@ impl Metric {
     }
 }
 
-/// How much an experiment does.
+/// The size of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// A short run, which shows that everything works; its figures decide nothing.
+    /// A short run, which shows that everything works; its figures are not conclusive.
     pub quick: bool,
     /// How often each cell is measured.
     pub rounds: usize,
@@ -86,10 +86,10 @@ pub struct Scale {
 impl Scale {
     /// The short run.
     pub const QUICK: Scale = Scale { quick: true, rounds: 2 };
-    /// The run whose figures count.
+    /// The run whose figures are conclusive.
     pub const FULL: Scale = Scale { quick: false, rounds: 9 };
 
-    /// `short` in a quick run, else `full`.
+    /// `short` in a quick run, otherwise `full`.
     pub fn pick<T>(self, short: T, full: T) -> T {
         if self.quick { short } else { full }
     }
@@ -104,11 +104,11 @@ pub struct Load {
     pub flows: u32,
     /// Whether the host in the middle translates addresses.
     pub nat: bool,
-    /// Other processes that run on each CPU all the time.
+    /// Other processes that are busy on each CPU all the time.
     pub busy: usize,
     /// The number of RX queues.
     pub queues: usize,
-    /// Requests a second in an open loop; 0: as fast as it goes.
+    /// Requests per second in an open loop; 0: as fast as possible.
     pub rate: u32,
 }
 
@@ -132,10 +132,10 @@ pub struct Sample {
 
 /// An experiment.
 pub trait Experiment: Sync {
-    /// Its name, sentence, source and metrics.
+    /// Its name, description, source and metrics.
     fn about(&self) -> About;
 
-    /// Programs that it starts, as root; `None` if it needs neither.
+    /// The programs that it starts, as root; `None` if it requires neither programs nor root.
     fn programs(&self) -> Option<&'static [&'static str]>;
 
     /// What this machine lacks to run it, if anything.
@@ -146,20 +146,20 @@ pub trait Experiment: Sync {
     /// The loads, each of which is measured with each method.
     fn loads(&self, scale: Scale) -> Vec<Load>;
 
-    /// The methods. The others are compared with the first one, the baseline: no steering, where there is steering.
+    /// The methods. The first one is the baseline for the others: no steering, for experiments with steering.
     fn methods(&self, scale: Scale) -> Vec<Method>;
 
-    /// Why a method can't be measured with a load, if it can't.
+    /// Why a method cannot be measured with a load, if so.
     fn excluded(&self, _method: &Method, _load: &Load) -> Option<&'static str> {
         None
     }
 
-    /// The metric by which methods are compared under a load: the first one, unless the load decides that by itself.
+    /// The metric by which methods are compared under a load: the first one, unless the load defines another.
     fn headline(&self, _load: &Load) -> Metric {
         self.about().metrics[0]
     }
 
-    /// What belongs to it, but can't be measured here, and what it needs.
+    /// Parts of the experiment that cannot be measured here, and what they need.
     fn not_measured(&self, _scale: Scale) -> Vec<Skipped> {
         vec![]
     }
@@ -168,7 +168,7 @@ pub trait Experiment: Sync {
     ///
     /// # Errors
     ///
-    /// What could not be set up, or [`LabError::Load`](crate::LabError::Load) if the load was not what it says.
+    /// A setup error, or [`LabError::Load`](crate::LabError::Load) if the load was not as specified.
     fn measure(&self, method: &Method, load: &Load, scale: Scale) -> Result<Sample>;
 }
 

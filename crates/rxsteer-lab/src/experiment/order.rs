@@ -1,8 +1,9 @@
 //! Numbered packets to an application that moves, while settings change: how many arrive out of order.
 //!
-//! Each flow's frames are numbered when they are made, and checked where the network stack takes them. The application
-//! reads two of the flows and moves to the next CPU after each 64 datagrams, which moves the flows under RFS. Meanwhile
-//! settings change: of the kernel's RPS the mask, of rxsteer the CPUs. Without steering nothing can change.
+//! Each flow's frames are numbered when they are made, and checked at the entry of the network stack. The application
+//! reads two of the flows and moves to the next CPU after every 64 datagrams, which moves the flows under RFS.
+//! Meanwhile settings change: the mask of the kernel's RPS, or the CPUs of rxsteer. Without steering nothing can
+//! change.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::application::MovingApplication;
@@ -27,11 +28,11 @@ const METRICS: &[Metric] = &[
 
 /// Flows that the application reads.
 const LISTENERS: u16 = 2;
-/// Datagrams that it reads before it moves.
+/// The number of datagrams that it reads before it moves.
 const EACH: u64 = 64;
 /// The time of a measurement.
 const TIME: Duration = Duration::from_millis(1500);
-/// Frames of a call, so that the sender ends soon after it is stopped.
+/// Frames per call: few, so that the sender ends soon after it is stopped.
 const AT_ONCE: u64 = 20_000;
 
 impl Experiment for Order {
@@ -128,7 +129,7 @@ impl Experiment for Order {
     }
 }
 
-/// Changes the settings of a method: in turn the last CPU alone, CPU 0 alone, and all.
+/// Changes the settings of a method: in turn to only the last CPU, only CPU 0, and all CPUs.
 fn change(method: &Method, testbed: &Testbed, number: u32) -> Result<()> {
     let last = online_cpus() - 1;
     let turn = number as usize % 3;

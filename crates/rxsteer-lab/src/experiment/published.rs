@@ -1,21 +1,22 @@
-//! Published figures beside measured ones.
+//! Compares published figures with measured ones.
 //!
-//! The machines of the publications had other CPUs, other NICs and other kernels, so figures differ by any factor. What can be compared
-//! is the ratio to the first row of the same table. Sources: `rxsteer_sim::published`, whose tables are the only copy of the figures.
+//! The machines of the publications had other CPUs, NICs and kernels, so the figures may differ by any factor.
+//! Comparable is the ratio to the first row of the same table. Source: `rxsteer_sim::published`, whose tables are the
+//! only copy of the figures.
 
 use super::{Method, Row};
 use rxsteer_sim::published::figures::{LatencyUs, Served};
 use rxsteer_sim::published::{fitted_rows as fitted, predicted_rows as predicted};
 use serde::Serialize;
 
-/// A published figure, and the one that was measured here.
+/// A published figure, and the corresponding measured one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Published {
     /// The row of the publication.
     pub what: String,
     /// The metric.
     pub metric: &'static str,
-    /// The published figure, if there is one apart from the ratio.
+    /// The published figure; `None` if only a ratio was published.
     pub published: Option<f64>,
     /// Its ratio to the first row of the same table; `None` for that row.
     pub published_ratio: Option<f64>,
@@ -33,19 +34,19 @@ pub struct Published {
 struct Line {
     what: String,
     published: Option<f64>,
-    /// Where only a ratio was published.
+    /// For rows of which only a ratio was published.
     ratio: Option<f64>,
     method: Method,
     load: &'static str,
 }
 
-/// A table: the other lines are compared with the first one.
+/// A table: its lines are compared with the first one.
 struct Table {
     metric: &'static str,
     lines: Vec<Line>,
 }
 
-/// The published figures of an experiment beside the medians of its rows.
+/// The published figures of an experiment, with the medians of the corresponding rows.
 pub(super) fn beside(experiment: &str, rows: &[Row]) -> Vec<Published> {
     let mut all = Vec::new();
     for Table { metric, lines } in tables(experiment) {

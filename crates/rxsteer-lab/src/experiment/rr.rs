@@ -1,5 +1,5 @@
-//! Requests and replies of one byte over many TCP connections: `rr` with a server of a thread per CPU, `rpc` with 100 threads that
-//! work, and `rps` with one RX queue and with one per CPU.
+//! Requests and replies of one byte over many TCP connections: `rr` with a server that has one thread per CPU, `rpc`
+//! with 100 threads that work, and `rps` with one RX queue and with one per CPU.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
 use crate::clients::{SOCKPERF_BYTES, sockperf};
@@ -28,24 +28,26 @@ pub(super) enum Rr {
     Queues,
 }
 
-/// The time of a measurement. Many short ones in turn say more than a few long ones, since the machine is not equally fast all the time.
+/// The time of a measurement. Many short ones in turn are better than a few long ones, since the speed of the machine
+/// varies.
 const TIME: Duration = Duration::from_millis(700);
-/// That of an open loop, whose headline is a percentile: one pause of a CPU, of some milliseconds, must not be a large part of the
-/// requests.
+/// The same for an open loop, whose headline is a percentile: one pause of a CPU, of some milliseconds, must not affect
+/// a large part of the requests.
 const OPEN_LOOP: Duration = Duration::from_millis(2800);
 
-/// Threads of the server of `rpc`, and what each request takes there.
+/// Threads of the server of `rpc`, and the work for each request there.
 const RPC_THREADS: usize = 100;
 const RPC_WORK: Duration = Duration::from_micros(10);
 
-/// Bytes of a packet with a request: IPv4, TCP without options, and the byte. A veth does not always count the Ethernet header.
+/// Bytes of a packet with a request: IPv4, TCP without options, and the byte. A veth does not always count the Ethernet
+/// header.
 const SHORTEST: u64 = 20 + 20 + 1;
 
-/// An independent client that measures the transactions of one connection without steering, as methods of their own.
+/// An independent client that measures the transactions of one connection without steering, as separate methods.
 const SECOND_CLIENT: &[&str] = &["sockperf", "taskset"];
 /// It runs on the CPU on which this load generator has both threads of one connection.
 const ON_SAME_CPU: &str = "none, sockperf on the same CPU";
-/// It runs where the scheduler puts it: mostly on two CPUs, of which each wakes the other for each message.
+/// It runs where the scheduler puts it: mostly on two CPUs, where each wakes the other for each message.
 const FREE: &str = "none, sockperf anywhere";
 
 /// A measurement by the independent client.
@@ -151,8 +153,8 @@ impl Experiment for Rr {
         (is_second && load.flows != 1).then_some("one connection: sockperf has one here")
     }
 
-    /// In an open loop the schedule fixes the transactions, so methods are compared by a latency. In a virtual machine p99 is that of
-    /// the host's pauses.
+    /// In an open loop the schedule fixes the transactions, so methods are compared by a latency. In a virtual machine,
+    /// p99 mostly shows the pauses of the host.
     fn headline(&self, load: &Load) -> Metric {
         if load.rate > 0 { P90 } else { METRICS[0] }
     }

@@ -1,4 +1,5 @@
-//! Rounds: each cell is measured once per round, in random order, so that all methods meet the same state of the machine.
+//! Runs the rounds: each cell is measured once per round, in random order, so that all methods meet the same state of
+//! the machine.
 
 use super::figures::{Against, Figure, against};
 use super::{CpuUse, Experiment, Load, Machine, Method, Metric, Published, Sample, Scale};
@@ -25,13 +26,13 @@ pub struct Report {
     pub metrics: &'static [Metric],
     /// The command that makes this report.
     pub command: String,
-    /// Whether it was a short run, whose figures decide nothing.
+    /// Whether it was a short run, whose figures are not conclusive.
     pub quick: bool,
-    /// Whether it was interrupted; the figures are those of the rounds until then.
+    /// Whether it was interrupted; then the figures are those of the rounds until then.
     pub partial: bool,
     /// The machine.
     pub machine: Machine,
-    /// The interface that is steered and its peer, if they are interfaces of this machine and no veth pair.
+    /// The steered interface and its peer, if they are interfaces of this machine instead of a veth pair.
     pub interfaces: Option<[String; 2]>,
     /// Rounds that were completed; an interrupted one is in the figures, but not here.
     pub rounds: usize,
@@ -39,7 +40,7 @@ pub struct Report {
     pub steal_percent: f64,
     /// The cells.
     pub rows: Vec<Row>,
-    /// Published figures beside the measured ones.
+    /// Published figures and the corresponding measured ones.
     pub published: Vec<Published>,
     /// The conclusion.
     pub verdict: Verdict,
@@ -58,13 +59,13 @@ pub struct Row {
     pub headline: &'static str,
     /// The figures by metric.
     pub metrics: BTreeMap<&'static str, Figure>,
-    /// The headline metric beside that of the baseline under the same load.
+    /// The headline metric compared with that of the baseline under the same load.
     pub against: Option<Against>,
-    /// What was verified about the load, in every round.
+    /// What was verified about the load in every round.
     pub checks: Vec<String>,
     /// Why rounds have no figure.
     pub failures: Vec<String>,
-    /// What the CPUs did, as means over the rounds.
+    /// How the CPUs spent their time, as means over the rounds.
     pub cpus: Vec<CpuUse>,
 }
 
@@ -86,7 +87,7 @@ pub struct Skipped {
     pub needs: String,
 }
 
-/// A method under a load, and what was measured.
+/// A method under a load, and its measurements.
 struct Cell {
     method: Method,
     load: Load,

@@ -1,7 +1,7 @@
 //! A router with address translation between two hosts: TCP in both directions over 1 to 32 connections.
 //!
-//! The published board had four slow cores and one RX queue per port. With few connections, several of them share a CPU by
-//! chance; slots give each one a CPU of its own.
+//! The published board had four slow cores and one RX queue per port. With few connections, several of them share a CPU
+//! by chance; sparse slots give each one its own CPU.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::clients::{iperf3, iperf3_server};
@@ -61,7 +61,7 @@ impl Experiment for Sparse {
         let server = iperf3_server(&testbed.namespaces[2], None)?;
         let to = IpAddr::V4(testbed.links[1].far.ipv4);
         let connections = load.flows.to_string();
-        // In one second the slow start of TCP is a large part, and two series differed by more than a verdict allows.
+        // In one second the slow start of TCP is a large part, so two series differed by more than a verdict allows.
         let seconds = scale.pick("1", "2");
         let begin = Snapshot::now()?;
         let report = iperf3(

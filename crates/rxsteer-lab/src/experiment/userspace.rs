@@ -1,9 +1,10 @@
-//! The same frames into two threads of an application: rxsteer's userspace path beside fanout of packet sockets, a channel
-//! per worker and DPDK.
+//! The same frames into two threads of an application: rxsteer's userspace path, fanout of packet sockets, a channel
+//! per worker, and DPDK.
 //!
-//! Each packet takes 1 µs. The sender makes frames on CPU 0 as fast as they are taken, so what is left for the two threads is
-//! about one and a half CPUs on a machine with two, and what it makes in the rest may be less than the threads could do. So there
-//! are also loads that wait in the rings of the packet sockets before anything is read: the sender takes no CPU then.
+//! Each packet takes 1 µs. The sender makes frames on CPU 0 as fast as they are accepted. So on a machine with two CPUs
+//! about one and a half are left for the two threads, and the sender may make fewer frames than the threads could
+//! process. Therefore there are also loads that wait in the rings of the packet sockets before reading begins: the
+//! sender uses no CPU then.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
 use crate::cpu_use::Snapshot;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 pub(super) struct Userspace;
 
-/// Frames of a measurement.
+/// Frames per measurement.
 const FRAMES: u64 = 200_000;
 
 const METRICS: &[Metric] =
@@ -118,7 +119,7 @@ impl Experiment for Userspace {
         let all: u64 = done.iter().sum();
         let made: u64 = source.sent()?.iter().sum();
         LabError::check(made == frames, || format!("{made} frames were made of {frames}"))?;
-        // A few frames of neighbour discovery may be among them.
+        // Some frames of neighbour discovery may be among them.
         LabError::check(all > 0 && all <= made + 16, || {
             format!("{all} of {made} frames are done")
         })?;

@@ -1,4 +1,4 @@
-//! What may be concluded from the figures of a report.
+//! What the figures of a report allow to conclude.
 
 use super::figures::{Against, NO_VERDICT};
 use super::{Report, Row, Verdict};
@@ -8,8 +8,8 @@ use rxsteer_sim::compare::Finding;
 const MOST_STEAL: f64 = 5.0;
 /// With fewer rounds there is no verdict: the interval of a median covers too little.
 pub const FEWEST_ROUNDS: usize = 6;
-/// If the interval of the ratio of two series without steering goes beyond this, the load is noisy: only a ratio whose whole interval
-/// is farther from 1 has a verdict.
+/// If the interval of the ratio of two series without steering goes beyond this, the load is noisy: then only a ratio
+/// whose whole interval is farther from 1 has a verdict.
 const MOST_NOISE: f64 = 1.25;
 
 /// Why a run has no verdict at all; `None` if its figures may have one.
@@ -33,7 +33,7 @@ pub fn no_verdict(quick: bool, partial: bool, rounds: usize, steal_percent: f64)
     }
 }
 
-/// Concludes, and takes back the findings of rows whose figures allow none.
+/// Draws the conclusion, and removes the findings of rows whose figures allow none.
 pub(super) fn conclude(report: &mut Report) -> Verdict {
     let Report { quick, partial, rounds, steal_percent, .. } = *report;
     if let Some(why) = no_verdict(quick, partial, rounds, steal_percent) {
@@ -51,7 +51,7 @@ pub(super) fn conclude(report: &mut Report) -> Verdict {
     verdict
 }
 
-/// Concludes on one load: whether it has a verdict, and in sentences.
+/// Draws the conclusion for one load: whether it has a verdict, and the sentences.
 fn conclude_load(report: &mut Report, load: &str) -> (bool, Vec<String>) {
     let baseline = String::from(report.baseline);
     let noise = noise(report, load);
@@ -101,7 +101,7 @@ fn noise(report: &Report, load: &str) -> Option<f64> {
     again.against.as_ref().map(Against::farthest)
 }
 
-/// Whether it is a difference.
+/// Whether it shows a difference.
 fn is_found(against: &&Against) -> bool {
     [Finding::Better, Finding::Worse].iter().any(|finding| against.finding == finding.words())
 }

@@ -1,8 +1,8 @@
 //! Packets from memory to 1, 2, 4, … workers: how the userspace path scales with CPUs.
 //!
-//! One thread on CPU 0 receives blocks of frames that are in memory, and steers them; the workers have the CPUs after it. With as
-//! many workers as CPUs, one of them shares CPU 0 with that thread. There is no socket and no network, so the result is what
-//! steering and hand-over allow, and needs no root.
+//! One thread on CPU 0 receives blocks of frames that are in memory, and steers them; the workers have the CPUs after
+//! it. With as many workers as CPUs, one of them shares CPU 0 with that thread. There is no socket and no network, so
+//! the result shows the limit of steering and hand-over. It requires no root.
 
 use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::channels::{self, Channels, spend};
@@ -36,14 +36,14 @@ const TWO_RX_THREADS: &str = "rxsteer rps, 2 RX threads, batches of 256";
 /// How rxsteer receives.
 struct Receiving {
     policy: Policy,
-    /// Packets decided on at once, if not by default.
+    /// Packets that are decided on at once, if not the default.
     batch: Option<usize>,
     /// RX threads, each with an RX queue.
     threads: u16,
 }
 
 impl Receiving {
-    /// Of the method of this name; `None` for others.
+    /// For the method with this name; `None` for other methods.
     fn of(name: &str) -> Option<Receiving> {
         let rps = |batch, threads| Receiving { policy: Policy::Rps, batch, threads };
         Some(match name {
@@ -57,7 +57,7 @@ impl Receiving {
     }
 }
 
-/// How many flows there are.
+/// The number of flows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flows {
     Many,
@@ -68,7 +68,7 @@ const MANY: u32 = 1000;
 const SHORT: Duration = Duration::from_nanos(200);
 const LONG: Duration = Duration::from_micros(1);
 
-/// Name, workers, flows, and the work for each packet.
+/// Name, workers, flows, and the work per packet.
 #[rustfmt::skip]
 const LOADS: [(&str, usize, Flows, Duration); 20] = [
     ("1 worker, 1,000 flows, 1 µs", 1, Flows::Many, LONG),
@@ -93,9 +93,9 @@ const LOADS: [(&str, usize, Flows, Duration); 20] = [
     ("16 workers, 1,000 flows, 200 ns", 16, Flows::Many, SHORT),
 ];
 
-/// Frames in memory; they are received again and again.
+/// Frames in memory; they are received repeatedly.
 const FRAMES: u64 = 20_480;
-/// Blocks that they take at most.
+/// The most blocks that they fill.
 const BLOCKS: usize = 64;
 
 /// A load on this machine.
@@ -108,7 +108,8 @@ struct Work {
 }
 
 impl Work {
-    /// The CPUs of the workers: those after the receiving ones, and these too where there are no others left.
+    /// The CPUs of the workers: those after the receiving ones, and then the receiving ones too if there are not
+    /// enough.
     fn cpus(&self, receiving: usize) -> Vec<usize> {
         let first = receiving.min(online_cpus().saturating_sub(self.workers));
         (first..first + self.workers).collect()
@@ -118,7 +119,7 @@ impl Work {
         FRAMES * self.rounds
     }
 
-    /// The frames that RX thread `thread` of so many receives.
+    /// The frames that RX thread `thread` of `threads` receives.
     fn frames(&self, thread: u16, threads: u16) -> Result<MemorySource> {
         let text =
             format!("packets={FRAMES},flows={},size=64,ip=4,protocol=udp,seed=1", self.flows);
@@ -171,7 +172,7 @@ impl Work {
         config.rx_cpus = (0..receiving.threads).filter_map(CpuId::new).collect();
         config.rx_queues = receiving.threads;
         config.batch = receiving.batch.unwrap_or(config.batch);
-        // A channel waits, too. What is compared is the speed, not what is lost.
+        // A channel waits, too. This compares the speed, not losses.
         config.on_full = OnFull::Wait;
         let handler = |cpu: CpuId| {
             let (done, each) = (done.clone(), self.each);
@@ -233,7 +234,7 @@ impl Experiment for Workers {
         let Some((_, workers, _, each)) = found else {
             return Err(LabError::Load { why: format!("there is no load {}", load.name) });
         };
-        // The workers take at least this long.
+        // The workers need at least this long.
         let at_least = scale.pick(Duration::from_millis(20), Duration::from_millis(200));
         let packets = at_least.as_nanos() / each.as_nanos() * *workers as u128;
         let work = Work {

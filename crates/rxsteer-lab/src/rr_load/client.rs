@@ -1,4 +1,4 @@
-//! The side that asks, and measures.
+//! The client, which sends requests and measures.
 
 use super::{RrLoad, RrReport, broken, histogram, shares};
 use crate::cpus::{online_cpus, pin};
@@ -73,7 +73,7 @@ pub(super) fn send(streams: Vec<TcpStream>, load: &RrLoad) -> Result<RrReport> {
 /// A connection.
 struct Connection {
     stream: TcpStream,
-    /// When the request that has no reply yet was intended; `None`: nothing is on its way.
+    /// When the pending request was intended; `None`: none is pending.
     asked: Option<Instant>,
     /// Whether a reply arrived.
     is_answered: bool,
@@ -203,7 +203,8 @@ impl Thread {
         if self.period.is_zero() {
             return self.ask(index, now);
         }
-        // The schedule goes on from the intended time: what was due meanwhile is asked late, and counts from when it was due.
+        // The schedule continues from the intended time: requests that became due meanwhile are sent late, but count
+        // from when they were due.
         connection.due += self.period;
         self.schedule.push(Reverse((connection.due, index)));
         Ok(())

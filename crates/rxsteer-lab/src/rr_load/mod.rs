@@ -5,12 +5,12 @@
 //!   epoll: reply ─► latency ─► next request ────► epoll: request ─► (work) ─► reply
 //! ```
 //!
-//! - **Closed loop**: a connection sends its next request when it has the reply. The rate is what comes out.
-//! - **Open loop**: each connection has a schedule. A latency counts from the *intended* time of its request, also if the request
-//!   had to wait for the reply before it. So a server that stalls shows in the latencies of all requests that were due meanwhile:
-//!   no coordinated omission (Gil Tene, "How NOT to Measure Latency").
+//! - **Closed loop**: a connection sends its next request when it has the reply. The rate is a result.
+//! - **Open loop**: each connection has a schedule. A latency counts from the *intended* time of its request, even if
+//!   the request had to wait for the reply before it. So a server that stalls affects the latencies of all requests
+//!   that were due meanwhile: no coordinated omission (Gil Tene, "How NOT to Measure Latency").
 //!
-//! Requests and replies are counted on both sides, so a load that is not what it says can't have a figure.
+//! Both sides count requests and replies, so a load that is not as specified cannot have a figure.
 
 mod client;
 mod server;
@@ -23,23 +23,23 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What to send.
+/// The load.
 #[derive(Debug, Clone, Copy)]
 pub struct RrLoad {
     /// Connections.
     pub connections: usize,
-    /// Requests a second of all connections together; 0: a closed loop.
+    /// Requests per second of all connections together; 0: a closed loop.
     pub rate: u32,
-    /// What the server works for each request, in user space.
+    /// The server's work for each request, in user space.
     pub work: Duration,
-    /// Threads of the server: 0 for one per CPU, pinned; else so many, each with its share of the connections, where the scheduler
-    /// puts them.
+    /// Threads of the server: 0 for one pinned thread per CPU; otherwise this many, each with its share of the
+    /// connections, where the scheduler puts them.
     pub server_threads: usize,
-    /// How long requests are sent.
+    /// How long to send requests.
     pub time: Duration,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug, Clone)]
 pub struct RrReport {
     /// Requests that were sent.
@@ -56,7 +56,7 @@ pub struct RrReport {
     pub answered: usize,
     /// The CPUs on which the client's threads ended, one per thread.
     pub client_cpus: Vec<usize>,
-    /// What the CPUs did from the first request to the last reply, without connecting.
+    /// How the CPUs spent their time from the first request to the last reply, without connecting.
     pub cpus: Vec<CpuUse>,
 }
 
@@ -69,8 +69,8 @@ fn histogram() -> Histogram<u64> {
 ///
 /// # Errors
 ///
-/// What the system refused, or [`LabError::Load`] if a connection broke or had no reply, if the counts of both sides differ, or if a
-/// thread of the client was on another CPU than its own.
+/// A system error, or [`LabError::Load`] if a connection broke or had no reply, if the counts of both sides differ, or
+/// if a thread of the client was on another CPU than its own.
 pub fn request_response(
     from: Option<&Namespace>,
     to: Option<(&Namespace, Ipv4Addr)>,

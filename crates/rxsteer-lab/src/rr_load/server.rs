@@ -1,4 +1,4 @@
-//! The side that answers.
+//! The server, which answers requests.
 
 use super::{RrLoad, broken, shares};
 use crate::cpus::{online_cpus, pin};
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Answers until `stop`; returns how many requests.
+/// Answers until `stop`; returns the number of requests.
 pub(super) fn serve(
     streams: Vec<TcpStream>,
     load: &RrLoad,
@@ -74,7 +74,7 @@ fn answer(mut streams: Vec<TcpStream>, work: &impl Fn(u64), stop: &AtomicBool) -
     Ok(served)
 }
 
-/// Works in user space.
+/// Works for this time in user space.
 pub(super) fn spend(work: Duration) {
     if work.is_zero() {
         return;

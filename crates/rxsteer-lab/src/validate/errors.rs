@@ -1,21 +1,22 @@
-//! How far predictions are off, beside how far the null model is.
+//! The errors of the predictions, compared with those of the null model.
 
 use super::{Expected, Figure, Load, Row};
 use serde::Serialize;
 
-/// If the interval of a reference has ends with a larger ratio than this, the machine is too noisy for a verdict.
+/// If the ends of a reference's interval have a larger ratio than this, the machine is too noisy for a verdict.
 const MOST_NOISE: f64 = 1.25;
 
-/// Errors without their signs.
+/// Absolute errors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Errors {
     /// Their mean.
     pub mean: f64,
-    /// The worst.
+    /// The largest.
     pub worst: f64,
     /// Rows with an error of at most a quarter.
     pub within_quarter: usize,
-    /// Of the pairs of methods whose measured intervals under the same load do not overlap, those in the right order.
+    /// Of the pairs of methods whose measured intervals under the same load do not overlap, how many are predicted in
+    /// the right order.
     pub right_order: usize,
 }
 
@@ -24,23 +25,23 @@ pub struct Errors {
 pub struct Score {
     /// What is predicted: throughput, p50 or p99.
     pub what: &'static str,
-    /// Whether the predictions are those for the speed that the machine had while it was measured.
+    /// Whether the predictions are adjusted to the speed of the machine during the measurement.
     pub adjusted: bool,
     /// Rows.
     pub rows: usize,
     /// The simulator's errors.
     pub simulator: Errors,
-    /// The null model's.
+    /// The null model's errors.
     pub null: Errors,
-    /// Rows in which the simulator is nearer than the null model by more than a hundredth of the figure.
+    /// Rows in which the simulator is closer than the null model by more than a hundredth of the figure.
     pub nearer: usize,
-    /// Rows in which the null model is.
+    /// Rows in which the null model is closer by that much.
     pub farther: usize,
     /// Pairs of methods whose measured intervals under the same load do not overlap.
     pub pairs: usize,
 }
 
-/// A figure of a row: how it is called, which one it is of what is expected, and of what was measured.
+/// A figure of a row: its name, its value in a prediction, and its measured value.
 type Of = (&'static str, fn(&Expected) -> Option<f64>, fn(&Row) -> Option<Figure>);
 
 const FIGURES: [Of; 3] = [
@@ -49,12 +50,12 @@ const FIGURES: [Of; 3] = [
     ("p99", |of| of.p99, |row| row.measured.p99),
 ];
 
-/// Whether the schedule fixes how many requests there are, so that the rate is no prediction.
+/// Whether the schedule fixes the number of requests, so that the rate is not a prediction.
 fn is_fixed(row: &Row) -> bool {
     matches!(&row.prediction.load, Load::Requests(load) if load.rate > 0)
 }
 
-/// The scores of predictions, and of adjusted ones.
+/// The scores of the predictions, and of the adjusted ones.
 pub(super) fn scores(rows: &[Row]) -> Vec<Score> {
     let mut scores = Vec::new();
     for adjusted in [false, true] {
@@ -115,7 +116,7 @@ fn score(rows: &[Row], (what, expected, measured): &Of, adjusted: bool) -> Optio
     })
 }
 
-/// Why the figures allow no verdict, if they allow none.
+/// Why the figures allow no verdict; `None` if they allow one.
 pub(super) fn no_verdict(
     quick: bool,
     partial: bool,
@@ -169,7 +170,7 @@ mod tests {
         let rows = [
             row(Method::None, 110.0, 100.0, [99.0, 101.0]),
             row(Method::KernelRps, 150.0, 100.0, [199.0, 201.0]),
-            // Overlaps with the one before.
+            // Overlaps with the previous one.
             row(Method::Kernel("rps"), 100.0, 100.0, [190.0, 210.0]),
         ];
         let scores = scores(&rows);
@@ -179,7 +180,7 @@ mod tests {
         assert!((worst - 0.5).abs() < 1e-9, "{first:?}");
         // RPS is predicted above no steering, rxsteer is not.
         assert_eq!((within_quarter, right_order, first.pairs), (2, 1, 2));
-        // The null model says that all are equal, which is no order.
+        // The null model predicts that all are equal, which is not an order.
         assert_eq!(first.null.right_order, 0);
         // It is right about no steering, as wrong about rxsteer, and wrong about RPS.
         assert_eq!((first.nearer, first.farther), (1, 1));

@@ -1,4 +1,4 @@
-//! Predicts this machine by the simulator with calibrated costs, then measures it.
+//! Predicts the performance of this machine with the simulator and calibrated costs, then measures it.
 //!
 //! ```text
 //!   calibration ─► predict(): the simulator, for loads that were not calibrated ─► a file, written first
@@ -6,12 +6,14 @@
 //!   interleaved rounds: every row, and two references ─┴─► predicted beside measured beside a null model
 //! ```
 //!
-//! A *null model* needs no simulator and knows nothing of methods: whatever the method, a packet costs what it costs one CPU without
-//! steering, and a request what it costs without steering. A prediction that is no better than that is no evidence for the simulator.
+//! A *null model* needs no simulator and does not distinguish methods: whatever the method, a packet costs as much as
+//! it costs one CPU without steering, and a request as much as without steering. A prediction that is not better than
+//! that is no evidence for the simulator.
 //!
-//! A *reference* is a load that was calibrated, measured again in each round. The machine may be faster or slower than while it was
-//! calibrated; the references say by how much. With that speed everything is predicted once more, after the measurement: these predictions
-//! are *adjusted*, and shown beside the first ones, for the null model too.
+//! A *reference* is a calibrated load that is measured again in each round. The machine may be faster or slower than
+//! during the calibration; the references show by how much. After the measurement, everything is predicted once more
+//! with that speed: these predictions are *adjusted*, and shown together with the first ones. The same applies to the
+//! null model.
 
 mod errors;
 mod rows;
@@ -32,12 +34,12 @@ pub use errors::{Errors, Score};
 pub use rows::{Calls, Frames, Load};
 use simulated::Model;
 
-/// What is expected of a load.
+/// The expected figures of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Expected {
     /// Forwarded packets or transactions a second.
     pub rate: f64,
-    /// The median latency of requests in microseconds; packets have none here.
+    /// The median latency of requests in microseconds; `None` for packets.
     pub p50: Option<f64>,
     /// The latency that 99 % of the requests do not exceed.
     pub p99: Option<f64>,
@@ -50,13 +52,13 @@ pub struct Prediction {
     pub method: Method,
     /// The load.
     pub load: Load,
-    /// What the simulator predicts.
+    /// The simulator's prediction.
     pub predicted: Expected,
-    /// The same, as the null model has it.
+    /// The null model's prediction.
     pub null: Expected,
 }
 
-/// What was measured of a row.
+/// The measured figures of a row.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Measured {
     /// Forwarded packets or transactions a second; `None` if no round has a figure.
@@ -67,31 +69,31 @@ pub struct Measured {
     pub p99: Option<Figure>,
 }
 
-/// A prediction beside what was measured.
+/// A prediction and the measured figures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The prediction.
     #[serde(flatten)]
     pub prediction: Prediction,
-    /// The same for the speed that the machine had while it was measured.
+    /// The prediction adjusted to the speed of the machine during the measurement.
     pub adjusted: Expected,
-    /// The null model for that speed.
+    /// The null model with the same adjustment.
     pub adjusted_null: Expected,
-    /// What was measured.
+    /// The measured figures.
     pub measured: Measured,
 }
 
-/// The speed of the machine, as a share of that while it was calibrated.
+/// The speed of the machine, as a share of its speed during the calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Speeds {
-    /// Of one CPU that forwards without steering.
+    /// The speed of one CPU that forwards without steering.
     pub forwarding: f64,
-    /// Of all CPUs with requests without steering.
+    /// The speed of all CPUs with requests without steering.
     pub requests: f64,
 }
 
 impl Speeds {
-    /// The speed of the calibration.
+    /// The speed during the calibration.
     pub const CALIBRATED: Speeds = Speeds { forwarding: 1.0, requests: 1.0 };
 }
 
@@ -102,21 +104,21 @@ pub struct Validation {
     pub machine: Machine,
     /// Rounds that were completed; an interrupted one is in the figures, but not here.
     pub rounds: usize,
-    /// Whether it was a short run, whose figures decide nothing.
+    /// Whether it was a short run, whose figures are not conclusive.
     pub quick: bool,
     /// Whether it was interrupted.
     pub partial: bool,
     /// Steal time while it ran, in percent of all CPUs.
     pub steal_percent: f64,
-    /// The machine's speed while it was measured.
+    /// The machine's speed during the measurement.
     pub speeds: Speeds,
     /// The references: forwarded packets, and requests.
     pub references: [Option<Figure>; 2],
     /// Rows in the order of their predictions.
     pub rows: Vec<Row>,
-    /// How far the predictions are off, and how far the null model is, by what is predicted.
+    /// The errors of the predictions and of the null model, by predicted figure.
     pub scores: Vec<Score>,
-    /// Why the figures allow no verdict, if they allow none.
+    /// Why the figures allow no verdict; `None` if they allow one.
     pub no_verdict: Option<String>,
     /// Why measurements have no figure.
     pub failures: Vec<String>,
@@ -189,7 +191,7 @@ pub fn measure(
         forwarding: speed(references[0], capacity),
         requests: speed(references[1], calls),
     };
-    // An interrupt ended the measurement; what there is still has to be compared.
+    // Even if an interrupt ended the measurement, the existing figures must be compared.
     let go_on = AtomicBool::new(false);
     let now = Model::new(text, name, speeds, quick, &go_on)?;
     let rows = all
@@ -240,7 +242,7 @@ impl Measured {
 }
 
 impl Prediction {
-    /// What is predicted, for progress and messages.
+    /// A description, for progress and messages.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}, {}", String::from(self.method), self.load)

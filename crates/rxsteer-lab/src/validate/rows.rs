@@ -1,4 +1,4 @@
-//! What is predicted: loads and methods that a calibration does not measure.
+//! What to predict: loads and methods that a calibration does not measure.
 
 use crate::calibrate::{CONNECTIONS, INLINE_FLOWS, INLINE_LENGTH, METHODS};
 use crate::method::Method;
@@ -19,13 +19,13 @@ pub enum Load {
 /// Frames through a router.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Frames {
-    /// Offered frames a second; 0: as fast as they are taken.
+    /// Offered frames per second; 0: as fast as they are accepted.
     pub rate: f64,
     /// The number of flows.
     pub flows: u32,
-    /// Bytes of a frame.
+    /// Bytes per frame.
     pub length: u32,
-    /// Rules of a firewall, none of which matches.
+    /// Rules of a firewall that match nothing.
     pub rules: u32,
     /// The first CPU to which packets are steered; the last one is CPU 1.
     pub first_cpu: usize,
@@ -36,9 +36,9 @@ pub struct Frames {
 pub struct Calls {
     /// TCP connections.
     pub connections: u32,
-    /// Requests a second in an open loop; 0: a closed loop.
+    /// Requests per second in an open loop; 0: a closed loop.
     pub rate: u32,
-    /// What the server works for each request, in microseconds.
+    /// The server's work for each request, in microseconds.
     pub work_us: u32,
 }
 
@@ -91,11 +91,12 @@ impl fmt::Display for Load {
     }
 }
 
-/// Rows to predict. `capacity` is what one CPU forwards without steering, in packets a second; `calls` how many requests all CPUs answer
-/// without steering.
+/// Rows to predict. `capacity` is how many packets per second one CPU forwards without steering; `calls` is how many
+/// requests per second all CPUs answer without steering.
 ///
-/// They are chosen so that methods differ: one CPU has too much to do, or has a long path for each packet. With steering, packets go to CPUs 0
-/// and 1, or all to CPU 1 on a longer path than the calibrated one. So no row was calibrated.
+/// The rows are chosen so that methods differ: one CPU has too much to do, or has a long path for each packet. With
+/// steering, packets go to CPUs 0 and 1, or all to CPU 1 on a longer path than the calibrated one. So no row was
+/// calibrated.
 pub(super) fn all(capacity: f64, calls: f64, quick: bool) -> Vec<(Method, Load)> {
     let base = Frames::CALIBRATED;
     let offered = |share: f64| Frames { rate: (capacity * share).round(), ..base };
@@ -106,7 +107,7 @@ pub(super) fn all(capacity: f64, calls: f64, quick: bool) -> Vec<(Method, Load)>
     let with_none = [&[Method::None][..], &METHODS].concat();
     let of_requests = [Method::None, Method::KernelRps, Method::Kernel("rps")];
     let requests = |connections: u32, share: f64, work_us: u32| {
-        // To whole thousands, which can be read.
+        // Rounded to whole thousands, for readability.
         let rate = (calls * share / 1000.0).round() as u32 * 1000;
         Load::Requests(Calls { connections, rate, work_us })
     };

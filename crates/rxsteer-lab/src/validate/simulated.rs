@@ -1,9 +1,10 @@
-//! What the simulator says about a load, with calibrated costs, and what the null model says.
+//! The predictions of the simulator with calibrated costs, and of the null model, for a load.
 //!
-//! The simulator's costs are constants, and its threads take their events in order, so its slowest requests are hardly slower than the
-//! median. The 99th percentiles are therefore scaled by what the calibration measured: in a closed loop by measured to simulated p99 of the
-//! calibrated load, in an open loop they have the p99 of requests under a light load where the median has their median. The null model is
-//! scaled in the same way, by the figures without steering.
+//! The simulator's costs are constants, and its threads process their events in order, so its slowest requests are
+//! hardly slower than the median. Therefore the calibration corrects the 99th percentiles. In a closed loop, the factor
+//! is the ratio of measured to simulated p99 of the calibrated load. In an open loop, both percentiles get what the
+//! corresponding percentile under a light load exceeds the CPU time by. The null model is corrected in the same way, by
+//! the figures without steering.
 
 use super::{Calls, Expected, Frames, LabError, Load, Method, Result, Speeds, requests_set};
 use crate::calibrate::{RULES, rules_set};
@@ -28,13 +29,13 @@ pub(super) struct Model<'a> {
     tails: BTreeMap<String, Tails>,
 }
 
-/// The tables of a calibration that the simulator does not use.
+/// The tables of a calibration file that the simulator does not use.
 #[derive(Deserialize)]
 struct Calibrated {
     measured: BTreeMap<String, Tails>,
 }
 
-/// The 99th percentiles of latencies that a calibration measured, in nanoseconds.
+/// The 99th percentiles of latencies in a calibration, in nanoseconds.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Tails {
     /// In the closed loop.
@@ -75,7 +76,7 @@ impl<'a> Model<'a> {
         Ok(self.read(&[("costs.set", set.to_owned())])?.costs)
     }
 
-    /// Nanoseconds that a firewall's rules take.
+    /// Nanoseconds that the rules of a firewall take.
     fn rules_ns(&self, rules: u32) -> Result<f64> {
         if rules == 0 {
             return Ok(0.0);
@@ -84,7 +85,7 @@ impl<'a> Model<'a> {
         Ok(more / f64::from(RULES) * f64::from(rules))
     }
 
-    /// Packets a second that one CPU forwards without steering.
+    /// Packets per second that one CPU forwards without steering.
     pub(super) fn capacity(&self) -> Result<f64> {
         self.alone(&Frames::CALIBRATED)
     }
@@ -99,19 +100,19 @@ impl<'a> Model<'a> {
         Ok(self.speeds.forwarding * 1e9 / ns)
     }
 
-    /// What a request takes of all CPUs while the others work too, without steering.
+    /// The time of all CPUs for a request while all are busy, without steering.
     fn request_ns(&self) -> Result<f64> {
         Ok(self.costs(&requests_set(Method::None))?.protocol / self.base.smt_speed)
     }
 
-    /// Requests a second that all CPUs answer without steering.
+    /// Requests per second that all CPUs answer without steering.
     pub(super) fn calls(&self) -> Result<f64> {
         let cpus = self.base.cpus.len() as f64;
         Ok(self.speeds.requests * cpus * 1e9 / self.request_ns()?)
     }
 
-    /// The null model. Packets: the offered rate, up to what one CPU forwards without steering. Requests: what all CPUs answer without
-    /// steering; each waits for all others, or for none in an open loop.
+    /// The null model. Packets: the offered rate, at most what one CPU forwards without steering. Requests: what all
+    /// CPUs answer without steering; each waits for all others, or for none in an open loop.
     pub(super) fn null(&self, load: &Load) -> Result<Expected> {
         match load {
             Load::Forward(load) => {
@@ -140,14 +141,14 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The simulator. `None` if it was interrupted.
+    /// The simulator's prediction. `None` if it was interrupted.
     pub(super) fn expect(&self, method: Method, load: &Load) -> Result<Option<Expected>> {
         match load {
             Load::Forward(load) => self.forward(method, load),
             Load::Requests(load) => {
                 let Some(of) = self.requests(method, load, self.speeds)? else { return Ok(None) };
                 let (light, tails) = (self.costs(&requests_set(method))?, self.tails(method)?);
-                // In an open loop, with what a reply took longer than its CPU time under a light load.
+                // In an open loop, adds how much longer than its CPU time a reply takes under a light load.
                 let (p50, p99) = if load.rate > 0 {
                     (of.p50 + light.wake_delay, of.p99 + tails.light_p99 - light.protocol)
                 } else {
@@ -188,20 +189,21 @@ impl<'a> Model<'a> {
             all.extend(sets);
             self.run(&all)
         };
-        // More than any method forwards, if frames are made as fast as they are taken.
+        // If frames are made as fast as they are accepted: more than any method forwards.
         let rate = if load.rate > 0.0 { load.rate } else { 4.0 * self.capacity()? };
         let rate = closed_loop(rate, simulate)?;
         Ok(rate.map(|rate| Expected { rate, p50: None, p99: None }))
     }
 
-    /// Requests are threads that work so long for each. What a method takes more than no steering is protocol work on the CPU to which
-    /// it steers. On a veth the CPU that sends also receives, so each CPU has a queue.
+    /// Requests are threads that work for this time each. The extra time of a method compared with no steering is
+    /// protocol work on the CPU to which it steers. On a veth the CPU that sends also receives, so each CPU has a
+    /// queue.
     fn requests(&self, method: Method, load: &Calls, speeds: Speeds) -> Result<Option<Simulated>> {
         let (_, policy) = method.simulated();
         let plain = self.costs(&requests_set(Method::None))?.protocol;
         let set = requests_set(method);
         let of_method = self.costs(&set)?;
-        // Work in user space is as slow beside another CPU as on an idle machine: it has no memory traffic.
+        // Work in user space has no memory traffic, so it is not slower while the other CPU is busy.
         let work = load.work().as_nanos() as f64 * self.base.smt_speed * speeds.requests;
         let service = plain + work;
         let flows = load.connections;
@@ -241,7 +243,7 @@ impl<'a> Model<'a> {
 
     fn run(&self, sets: &[(&str, String)]) -> Result<Option<Simulated>> {
         let scenario = self.read(sets)?;
-        // The hash of a flow depends on the seed; few flows spread over the CPUs by chance.
+        // The hash of a flow depends on the seed; with few flows, their spread over the CPUs is random.
         let seeds = if self.quick { 1 } else { 3 };
         let plan = Plan { first_seed: 1, seeds, threads: NonZeroUsize::MIN };
         let runs = run_seeds(&scenario, plan, &|| {}, self.stop).map_err(|why| {
@@ -258,10 +260,10 @@ fn read(text: &str, name: &str, sets: &[(&str, String)]) -> Result<Scenario> {
         .map_err(|why| LabError::Scenario { why: why.to_string() })
 }
 
-/// What the simulator says, as means over seeds.
+/// The simulator's results, as means over seeds.
 #[derive(Debug, Clone, Copy)]
 struct Simulated {
-    /// Packets or requests a second.
+    /// Packets or requests per second.
     forwarded: f64,
     /// The share of the time in which CPU 0 is busy.
     busy: f64,
@@ -286,19 +288,19 @@ impl Simulated {
     }
 }
 
-/// Forwarded packets a second when a source on CPU 0 offers `rate`, but has only the time that CPU 0 is not busy with packets: it
-/// makes no more than CPU 0 can receive. `None` if it was interrupted.
+/// Forwarded packets per second if a source on CPU 0 offers `rate`, but has only the time in which CPU 0 is not busy
+/// with packets: it makes no more frames than CPU 0 can receive. `None` if it was interrupted.
 fn closed_loop(
     rate: f64,
     simulate: impl Fn(f64) -> Result<Option<Simulated>>,
 ) -> Result<Option<f64>> {
-    /// Busier than that, CPU 0 has no time to make more frames.
+    /// If CPU 0 is busier than this, it has no time to make more frames.
     const FULL: f64 = 0.99;
     let Some(offered) = simulate(rate)? else { return Ok(None) };
     if offered.busy < FULL {
         return Ok(Some(offered.forwarded));
     }
-    // The highest rate with which it is not full, to a hundredth.
+    // The highest rate at which CPU 0 is not full, to a hundredth.
     let (mut low, mut high, mut forwarded) = (0.0, rate, 0.0);
     while high - low > 0.01 * high {
         let middle = f64::midpoint(low, high);
@@ -318,7 +320,7 @@ mod tests {
 
     #[test]
     fn source_makes_no_more_than_its_cpu_has_time_for() {
-        // A CPU that is full at 1000 packets a second, behind which half of them are lost.
+        // A CPU that is full at 1000 packets per second, and loses half of them afterwards.
         let simulate = |rate: f64| {
             let busy = (rate / 1000.0).min(1.0);
             Ok(Some(Simulated { forwarded: rate / 2.0, busy, p50: 0.0, p99: 0.0 }))

@@ -1,6 +1,6 @@
 //! The fields of records: information elements, and the templates that list them.
 //!
-//! Elements are those of <https://www.iana.org/assignments/ipfix>, and a few of our own for what has none there: moves, and
+//! Elements are those of <https://www.iana.org/assignments/ipfix>, and a few of our own for what it lacks: moves, and
 //! CPUs. The other direction of a biflow has the same elements under the number 29305 of RFC 5103.
 
 use crate::{End, Row};
@@ -8,32 +8,32 @@ use rxsteer_flows::{CpuTotals, FlowEnd, FlowMask, FlowTotals, SharedTotals};
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
-/// The number under which our own elements are. RFC 5612 reserves it for examples, so no other vendor has it.
+/// The enterprise number of our own elements. RFC 5612 reserves it for examples, so no vendor has it.
 const OURS: u32 = 32473;
-/// Of our own elements, the bit that means the other direction. RFC 5103 leaves this to each enterprise.
+/// In our own elements, the bit for the other direction. RFC 5103 leaves this to each enterprise.
 const OTHER_DIRECTION: u16 = 0x4000;
 /// The enterprise number of the elements of the other direction, RFC 5103.
 const REVERSE: u32 = 29305;
-/// The bit of an element's number that says that an enterprise number follows.
+/// The bit of an element's number that means that an enterprise number follows.
 const ENTERPRISE: u16 = 0x8000;
-/// The length of fields whose values say how long they are.
+/// The length of fields that contain their own length.
 const VARIABLE: u16 = 0xffff;
 
 pub(super) const TEMPLATE_SET: u16 = 2;
 pub(super) const OPTIONS_TEMPLATE_SET: u16 = 3;
 /// The number of the first template of records.
 const FIRST_TEMPLATE: u16 = 256;
-/// The template of what one CPU did.
+/// The template for the counts of one CPU.
 const CPU: u16 = 264;
 /// The template of the names and types of our own elements, RFC 5610.
 pub(super) const TYPES: u16 = 265;
 
-/// The most CPUs of a direction, so that the record of two fits a message: those with the most packets. What the others
-/// did is in the fields of packets and bytes that are not listed.
+/// The most CPUs of a direction, so that the record of two directions fits into a message: those with the most packets.
+/// The fields of unlisted packets and bytes contain the counts of the others.
 const MOST_CPUS: usize = 32;
 /// The bytes of a CPU in the list: its number, packets and bytes.
 const CPU_BYTES: usize = 2 + 8 + 8;
-/// The bytes before the CPUs of a list: its length (3), how its parts belong together, and their template.
+/// The bytes before the CPUs of a list: its length (3), how its parts relate, and their template.
 const LIST_HEADER: usize = 6;
 /// "All of" the parts of a list apply, RFC 6313.
 const ALL_OF: u8 = 3;
@@ -42,7 +42,7 @@ const ALL_OF: u8 = 3;
 const ETHERNET: u64 = 14;
 const VLAN_TAG: u64 = 4;
 
-/// One direction of a connection, as it is sent.
+/// One direction of a connection, in the form in which it is sent.
 pub(super) struct Half {
     ends: [End; 2],
     protocol: u8,
@@ -79,18 +79,18 @@ impl Half {
         }
     }
 
-    /// The bytes from the IP header on: those on the wire without Ethernet header and VLAN tag. Padding of short frames,
-    /// and what else stands before the IP header, count.
+    /// The bytes from the IP header on: those on the wire without Ethernet header and VLAN tag. They include padding of
+    /// short frames, and anything else before the IP header.
     fn octets(&self) -> u64 {
         let link = ETHERNET + if self.totals.vlan.is_some() { VLAN_TAG } else { 0 };
         self.totals.bytes.saturating_sub(link * self.totals.packets)
     }
 }
 
-/// What a data record holds.
+/// The content of a data record.
 pub(super) enum Records {
     One(Half),
-    /// Both directions, the one that began first in front.
+    /// Both directions; the one that began first comes first.
     Both(Box<[Half; 2]>),
 }
 
@@ -100,7 +100,7 @@ impl Records {
         Records::Both(Box::new(if is_first { [one, other] } else { [other, one] }))
     }
 
-    /// How many flow records these are.
+    /// The number of flow records in it.
     pub(super) fn count(&self) -> u32 {
         self.halves().len() as u32
     }
@@ -112,7 +112,7 @@ impl Records {
         }
     }
 
-    /// The value of biflowDirection: the source began (1), or the times don't show it (0).
+    /// The value of biflowDirection: the source began (1), or the times do not show it (0).
     fn direction(&self) -> u8 {
         self.halves().is_sorted_by(|one, other| one.totals.first_ns < other.totals.first_ns).into()
     }
@@ -126,7 +126,7 @@ impl Records {
     }
 }
 
-/// Which addresses a record has.
+/// The addresses in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     V4,
@@ -145,7 +145,7 @@ enum Field {
     Protocol,
     SrcPort,
     DstPort,
-    /// Which direction is in front.
+    /// Which direction comes first.
     Direction,
     Packets,
     Octets,
@@ -171,7 +171,7 @@ const OWN: [(u16, &str, u8, u8); 5] = [
     (Own::OctetsNotListed as u16, "rxsteerUnlistedLayer2OctetDeltaCount", UNSIGNED_64, DELTA),
 ];
 
-/// The numbers of our own elements. Collectors know them: a number never gets another meaning.
+/// The numbers of our own elements. Collectors rely on them: a number never gets another meaning.
 enum Own {
     Cpu = 1,
     Cpus = 2,
@@ -205,7 +205,7 @@ impl Element {
         Element { enterprise: Some(OURS), number: element as u16, length }
     }
 
-    /// The same of the other direction.
+    /// The same element for the other direction.
     fn reversed(self) -> Element {
         match self.enterprise {
             None => Element { enterprise: Some(REVERSE), ..self },
@@ -227,7 +227,7 @@ const PACKETS: Element = Element::standard(2, 8);
 const LINK_OCTETS: Element = Element::standard(352, 8);
 
 impl Field {
-    /// What each direction has.
+    /// The fields of each direction.
     const OF_DIRECTION: [Field; 13] = [
         Field::Packets,
         Field::Octets,
@@ -274,7 +274,7 @@ impl Field {
         }
     }
 
-    /// The fields of the key, of records in which the fields of `mask` distinguish flows.
+    /// The fields of the key, for records in which the fields of `mask` distinguish flows.
     fn of_key(mask: &FlowMask, family: Family) -> Vec<Field> {
         let (version, whole) = if family == Family::V4 { (4, 32) } else { (6, 128) };
         let [src, dst] = [mask.src_prefix(version), mask.dst_prefix(version)];
@@ -302,7 +302,7 @@ impl Field {
             Field::Protocol => to.push(half.protocol),
             Field::SrcPort => put(to, src.port.unwrap_or(0).to_be_bytes()),
             Field::DstPort => put(to, dst.port.unwrap_or(0).to_be_bytes()),
-            // Of both directions; see `Template::write`.
+            // For both directions; see `Template::write`.
             Field::Direction => {}
             Field::Packets => put(to, totals.packets.to_be_bytes()),
             Field::Octets => put(to, half.octets().to_be_bytes()),
@@ -339,7 +339,7 @@ fn address(address: Option<IpAddr>, to: &mut Vec<u8>) {
     match address {
         Some(IpAddr::V4(address)) => put(to, address.octets()),
         Some(IpAddr::V6(address)) => put(to, address.octets()),
-        // No template has a field for an address that is left out.
+        // No template has a field for an omitted address.
         None => {}
     }
 }
@@ -358,7 +358,7 @@ fn cpus(per_cpu: &[CpuTotals], to: &mut Vec<u8>) {
     }
 }
 
-/// Whether the fields of `mask` are the same of both ends, so that the key of a reply is the key reversed.
+/// Whether the fields of `mask` are the same for both ends, so that the key of a reply is the reversed key.
 pub(super) fn have_reverse(mask: &FlowMask) -> bool {
     let both = |version| {
         let [src, dst] = [mask.src_prefix(version), mask.dst_prefix(version)];
@@ -372,7 +372,7 @@ pub(super) struct Template {
     pub(super) number: u16,
     family: Family,
     is_biflow: bool,
-    /// The key, and what a biflow says about its directions.
+    /// The key, and a biflow's information about its directions.
     fields: Vec<Field>,
 }
 
@@ -401,7 +401,7 @@ impl Template {
         self.family == records.family() && self.is_biflow == matches!(records, Records::Both(_))
     }
 
-    /// The elements in their order.
+    /// The elements in order.
     fn elements(&self) -> impl Iterator<Item = Element> {
         let element = |field: &Field| field.element(self.family);
         let first = self.fields.iter().chain(&Field::OF_DIRECTION).map(element);
@@ -442,12 +442,12 @@ fn describe(number: u16, elements: &[Element], to: &mut Vec<u8>) {
     elements.iter().for_each(|element| element.describe(to));
 }
 
-/// Writes the template of what one CPU did.
+/// Writes the template for the counts of one CPU.
 pub(super) fn describe_cpu(to: &mut Vec<u8>) {
     describe(CPU, &[Element::own(Own::Cpu, 2), PACKETS, LINK_OCTETS], to);
 }
 
-/// Writes the options template of names and types: enterprise and element are what the others are about.
+/// Writes the options template of names and types; its scope is enterprise and element.
 pub(super) fn describe_types(to: &mut Vec<u8>) {
     put(to, TYPES.to_be_bytes());
     put(to, 5u16.to_be_bytes());
@@ -457,12 +457,12 @@ pub(super) fn describe_types(to: &mut Vec<u8>) {
     }
 }
 
-/// Writes names and types of our own elements. Returns how many.
+/// Writes names and types of our own elements. Returns their number.
 pub(super) fn write_types(to: &mut Vec<u8>) -> u32 {
     let mut count = 0;
     for (number, name, data_type, meaning) in OWN {
         for (number, prefix) in [(number, ""), (number | OTHER_DIRECTION, "reverse")] {
-            // No part of a list has a direction of its own.
+            // No part of a list has a separate direction.
             if number == Own::Cpu as u16 | OTHER_DIRECTION {
                 continue;
             }

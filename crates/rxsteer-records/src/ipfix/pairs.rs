@@ -1,4 +1,4 @@
-//! The two directions of a connection, whose records come one after the other.
+//! Joins the two directions of a connection, whose records arrive one after the other.
 
 use super::fields::{Half, Records};
 use rxsteer_core::FlowKey;
@@ -6,18 +6,18 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long a direction waits for the other one: flows that end together are found by the same look at all flows, or by
-/// two looks one after the other, and there is one each second.
+/// How long a direction waits for the other one. The same or consecutive sweeps over all flows find flows that end
+/// together, and there is one sweep per second.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// The most records that wait, about 20 MB. Of a capture that ends, the records of all flows come at once.
+/// The most records that wait, about 20 MB. At the end of a capture, the records of all flows arrive at once.
 const MOST: usize = 1 << 16;
 
 /// Directions that wait for the other one.
 #[derive(Default)]
 pub(super) struct Pairs {
     waiting: HashMap<FlowKey, Waiting>,
-    /// Every record of the last [`WAIT`], in the order in which they came. Some do not wait any more.
+    /// Every record of the last [`WAIT`], in order of arrival. Some are no longer waiting.
     order: VecDeque<(Instant, FlowKey, u64)>,
     /// The records so far.
     count: u64,
@@ -29,10 +29,10 @@ struct Waiting {
 }
 
 impl Pairs {
-    /// Takes a record of a flow with this key, which no anonymization changed. Returns what goes out now.
+    /// Accepts a record of a flow with this key, to which no anonymization was applied. Returns what to send now.
     pub(super) fn take(&mut self, key: FlowKey, half: Half) -> Option<Records> {
         let reversed = key.reversed();
-        // A host that talks to itself on one port, or without ports, has one direction.
+        // A host that communicates with itself on one port, or without ports, has only one direction.
         if reversed == key {
             return Some(Records::One(half));
         }
@@ -46,7 +46,7 @@ impl Pairs {
         Some(Records::One(before.half))
     }
 
-    /// The next record that waited long enough, or makes room for others.
+    /// The next record that has waited long enough, or must make room for others.
     pub(super) fn take_old(&mut self) -> Option<Half> {
         self.take_while(|begun, length| length >= MOST || begun.elapsed() >= WAIT)
     }

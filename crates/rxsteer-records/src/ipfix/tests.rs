@@ -222,7 +222,7 @@ fn both_directions_are_one_record_with_the_first_in_front() {
     assert_eq!(directions, [0], "it is not known which began");
 }
 
-/// Adds up what came of each key in each direction: whatever is joined, nothing is lost or in two records.
+/// Adds up the packets of each key in each direction: whatever is joined, nothing is lost or in two records.
 #[test]
 fn what_has_no_other_direction_goes_alone() {
     let mut records = Vec::new();
@@ -249,7 +249,7 @@ fn what_has_no_other_direction_goes_alone() {
     assert_eq!((biflows.len(), collected.flows().count()), (150, records.len() - 150));
 }
 
-/// Where one end is left out, no key is the reverse of another's.
+/// If one end is left out, no key is the reverse of another one.
 #[test]
 fn keys_without_a_reverse_have_no_biflows() {
     for mask in ["src", "dst-port", "src/24,dst-port", "protocol", "src/24,dst/16"] {
@@ -273,7 +273,7 @@ fn templates_follow_the_key() {
     assert_eq!(collected.records.last().unwrap().0, 258);
 }
 
-/// RFC 5610: which names and types our own elements have. Every one in a template has them.
+/// RFC 5610: the names and types of our own elements. Every one in a template has them.
 #[test]
 fn own_elements_are_described() {
     let there = record(4, 9);
@@ -293,7 +293,7 @@ fn own_elements_are_described() {
     assert_eq!(names[&(32473, 0x4003)], "reverseRxsteerMoveDeltaCount");
 }
 
-/// The longest key, both directions, more CPUs than a record lists: messages fit, and packets add up.
+/// The longest key, both directions, more CPUs than a record lists: messages are within the limit, and packets add up.
 #[test]
 fn most_cpus_are_listed_and_the_others_added_up() {
     for mask in ["src/24/56,dst/24/56,protocol,src-port,dst-port", ALL] {

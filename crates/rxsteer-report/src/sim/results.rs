@@ -61,7 +61,7 @@ pub struct Results {
     pub cells: Vec<Cell>,
     /// Differences from the first cell; empty unless there are several cells.
     pub differences: Vec<Difference>,
-    /// The costs that were not measured, as far as is known: not those that a user set.
+    /// The costs that are known to be not measured, without those that a user set.
     pub assumed: Vec<&'static Cost>,
     /// The first cell with one cost changed at a time, by `--sensitivity`.
     pub varied: Vec<Varied>,
@@ -150,7 +150,7 @@ impl Cell {
     }
 }
 
-/// All rules before the policy that held in a run, in the order in which they came.
+/// All rules before the policy that were active in a run, in order of activation.
 pub fn rules(cells: &[Cell]) -> Vec<&PacketRule> {
     let mut rules: Vec<&PacketRule> = Vec::new();
     for (rule, _) in cells.iter().flat_map(|cell| &cell.runs).flat_map(|run| &run.rules) {

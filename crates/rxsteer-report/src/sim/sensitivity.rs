@@ -9,7 +9,7 @@ use rxsteer_sim::compare::WORTH;
 use rxsteer_sim::metric::{Metric, Subject};
 use rxsteer_sim::sensitivity::Change;
 
-/// Figures of single traffics are shown for so many traffics at most; JSON has all.
+/// The most traffics whose figures are shown; the JSON has all.
 const MOST_TRAFFICS: usize = 3;
 
 /// The table, and the costs that the main figure depends on.
@@ -34,7 +34,7 @@ pub fn all(results: &Results) -> String {
         table.add_row(row.into_iter().chain(figures).collect::<Vec<_>>());
     }
     let goal = advice::main_figure(columns.iter().map(|(metric, _)| metric.name));
-    // Behind the cost and its value.
+    // The columns after the cost and its value.
     let others = (2..).zip(&columns).filter(|(_, (metric, _))| Some(metric.name) != goal);
     let least: Vec<Vec<usize>> = others.map(|(column, _)| vec![column]).collect();
     let mut text = fitted(table, &least);

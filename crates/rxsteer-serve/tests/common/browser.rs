@@ -1,4 +1,4 @@
-//! Chromium without a window, driven by the DevTools protocol: <https://chromedevtools.github.io/devtools-protocol/>.
+//! Headless Chromium, controlled through the DevTools protocol: <https://chromedevtools.github.io/devtools-protocol/>.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -10,19 +10,19 @@ use tungstenite::{Message, WebSocket};
 /// How long to wait for anything.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A page in a browser of its own; both end when this is dropped.
+/// A page in a separate browser; both end when this is dropped.
 pub(crate) struct Page {
     browser: Child,
     socket: WebSocket<TcpStream>,
     session: Option<String>,
     last: u64,
-    /// Messages of the console, and errors, since the start.
+    /// Console messages and errors since the start.
     pub(crate) complaints: Vec<String>,
     _profile: tempfile::TempDir,
 }
 
 impl Page {
-    /// Opens an empty page; `None` where there is no Chromium.
+    /// Opens an empty page; `None` if Chromium is not installed.
     pub(crate) fn open() -> Option<Page> {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
@@ -108,7 +108,7 @@ impl Page {
         self.call("Page.navigate", json!({ "url": url }));
     }
 
-    /// The value of an expression; a promise is waited for.
+    /// The value of an expression; waits for promises.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let params =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// The dashboard; packages of this crate are without it.
+/// The dashboard; `None` in packages of this crate, which do not contain it.
 pub(crate) fn read() -> Option<Value> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/rxsteer.json");
     let text = std::fs::read_to_string(path).ok()?;
     Some(serde_json::from_str(&text).expect("it is JSON"))
 }
 
-/// What its panels ask Prometheus for.
+/// The queries of its panels.
 pub(crate) fn expressions(dashboard: &Value) -> Vec<String> {
     let panels = dashboard["panels"].as_array().expect("it has panels");
     let targets =

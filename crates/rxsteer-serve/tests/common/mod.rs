@@ -1,4 +1,4 @@
-//! An instance that shows what a test says, and a server beside it.
+//! An instance that answers with a status of the test, and a server for it.
 
 pub(crate) mod browser;
 pub(crate) mod dashboard;
@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Says that a test is skipped, and why.
+/// Prints that a test is skipped, and why.
 pub(crate) fn skipped(test: &str, why: &str) {
     writeln!(std::io::stderr(), "SKIPPED {test}: {why}").expect("standard error is open");
 }
 
-/// An instance behind a control socket.
+/// An instance with a control socket.
 pub(crate) struct Instance {
     pub(crate) socket: PathBuf,
     pub(crate) status: Arc<Mutex<Status>>,
@@ -51,7 +51,7 @@ impl rxsteer_status::control::Server for Shows {
 }
 
 impl Instance {
-    /// One that shows the sample; with `began` its time goes on.
+    /// Starts one that shows the sample status; with `began`, its time advances.
     pub(crate) fn start(began: Option<Instant>) -> Instance {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
@@ -80,7 +80,7 @@ impl Instance {
         self.serve_by(Server::bind(address.parse().unwrap(), token).unwrap())
     }
 
-    /// The same by a server that is bound.
+    /// The same with a server that is already bound.
     pub(crate) fn serve_by(&self, server: Server) -> (Running, SocketAddr) {
         let address = server.address();
         let running = server.start(Source::Instance(self.socket.clone()), || Ok(())).unwrap();
@@ -116,7 +116,7 @@ impl Reply {
 pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Option<Reply> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // A server that has seen enough may have closed it.
+    // The server may already have closed the connection.
     let _ = stream.write_all(bytes);
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text);

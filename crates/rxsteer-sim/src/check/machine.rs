@@ -134,7 +134,7 @@ pub(super) fn check_steering(scenario: &Scenario, steering: &Steering, path: &st
         })
 }
 
-/// Refuses CPUs that the machine does not have; `which` continues the message after "CPU 7, which".
+/// Refuses CPUs that the machine does not have; `which` completes the message after "CPU 7, which".
 pub(super) fn there(
     scenario: &Scenario,
     mut cpus: impl Iterator<Item = CpuId>,

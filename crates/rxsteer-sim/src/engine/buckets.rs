@@ -9,13 +9,13 @@ use rxsteer_core::balance::Counted;
 use rxsteer_core::{Balance, Balancer, CpuLoad, Move};
 use std::sync::Arc;
 
-/// How often it is looked whether the policy has buckets by now.
+/// How often to check whether the policy has buckets by now.
 const LOOK_NS: u64 = 100_000_000;
 
 /// What was counted until the last interval.
 #[derive(Debug, Default)]
 pub(super) struct Buckets {
-    /// The policy's own balancer, and the settings that it has.
+    /// The policy's own balancer, and its settings.
     balancer: Option<(Balance, Balancer)>,
     since_ns: u64,
     /// By CPU: the time for packets, other time, and packets.
@@ -72,7 +72,7 @@ impl World<'_> {
             Some((settings, balancer)) if settings == balance => {
                 balancer.interval(self.plan.bucket_table(), loads, counted, elapsed_ns)
             }
-            // The first interval of a run counts from its beginning, as in a program that starts.
+            // The first interval of a run counts from the beginning of the run, as in a program that starts.
             own => {
                 let buckets = usize::from(balance.buckets);
                 let none = Counted::new(buckets, counted.packets.len() - buckets);
@@ -110,7 +110,7 @@ impl World<'_> {
         })
     }
 
-    /// What the CPUs that can have buckets did since the last call.
+    /// What the CPUs that can have buckets have done since the last call.
     fn loads(&mut self) -> Vec<CpuLoad> {
         let now: Vec<[f64; 3]> =
             self.cpus.iter().map(|cpu| [cpu.ours_ns, cpu.other_ns, cpu.processed as f64]).collect();
@@ -124,7 +124,7 @@ impl World<'_> {
         self.plan.bucket_cpus().into_iter().map(load).collect()
     }
 
-    /// The packets a second of each flow of traffic at a constant rate, as the scenario says.
+    /// The packets per second of each flow with a constant rate, as specified in the scenario.
     fn rates(&self) -> Vec<FlowRate> {
         let mut rates = Vec::new();
         for (traffic, source) in self.scenario.traffic.iter().zip(&self.sources) {

@@ -1,5 +1,5 @@
-//! The calendar of future events. Events with the same time occur in the order in which they were noted, so that a
-//! run depends only on its seed.
+//! The calendar of future events. Events with the same time occur in the order in which they were noted, so a run
+//! depends only on its seed.
 //!
 //! ```text
 //!   slots   one per CPU: its next step │ one per RX queue: its next interrupt │ the soonest of `rest`

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! A CPU works on one packet at a time, and the effects on others happen at the end of that packet's work, when the
-//! calendar's time is the CPU's time. So no effect is visible before its work is done. Frames that a poll hands over are
-//! the exception: others see them only when the poll ends and its lists are spliced, so the frames in the ring are taken
-//! together. A softirq waits for the end of the packet in hand, or of the poll; a thread is interrupted at once.
+//! calendar's time is the CPU's time. So no effect is visible before its work is done. Frames that a poll hands over
+//! are the exception: other CPUs see them only when the poll ends and its lists are spliced, so the frames in the ring
+//! are processed together. A softirq waits for the end of the packet in hand, or of the poll; a thread is interrupted
+//! at once.
 
 use super::packet::Packet;
 use crate::scenario::{Costs, Cpu, Scenario};
@@ -95,9 +96,9 @@ pub(crate) struct CpuState {
     pub(crate) online: bool,
     pub(crate) state: State,
     pub(crate) in_hand: InHand,
-    /// Work takes whole nanoseconds; this is what was left over.
+    /// Work takes whole nanoseconds; this is the remaining fraction.
     pub(crate) fraction_ns: f64,
-    /// The poll or the turn at a backlog that goes on, and how many more packets it may take.
+    /// The unfinished poll or turn at a backlog, and how many more packets it may process.
     pub(crate) turn: Option<Work>,
     pub(crate) left: u32,
     /// The packets that the present poll hands over when it ends.
@@ -180,7 +181,7 @@ impl CpuState {
         state
     }
 
-    /// Sets the speed, and the share `smt_speed` of it beside a sibling that works.
+    /// Sets the speed, and the factor `smt_speed` for the time while an SMT sibling works.
     pub(crate) fn set_speed(&mut self, speed: f64, smt_speed: f64) {
         self.speed = speed;
         self.ns_per_cost = [1.0, smt_speed].map(|share| 1.0 / (speed * share));
@@ -191,8 +192,8 @@ impl CpuState {
         self.ns_per_cost[usize::from(sibling_works)]
     }
 
-    /// Adds to `cost` what it takes to put a packet onto the present poll's list for `target`, if that is another one of
-    /// `cpus` CPUs.
+    /// Adds to `cost` the cost of putting a packet onto the present poll's list for `target`, if `target` is another
+    /// one of `cpus` CPUs.
     pub(crate) fn add_to_list(&mut self, target: u16, cpus: usize, costs: &Costs, cost: &mut Cost) {
         if target == self.id {
             return;

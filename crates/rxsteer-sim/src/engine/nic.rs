@@ -8,7 +8,7 @@ use super::packet::{Packet, float_ns, whole_ns};
 use crate::scenario::{Interrupts, Nic};
 use std::collections::VecDeque;
 
-/// Preamble, start of frame, check sequence and gap: the bytes on the wire beside those of the frame.
+/// Preamble, start of frame, check sequence and gap: the bytes on the wire in addition to those of the frame.
 const WIRE_OVERHEAD: f64 = 24.0;
 /// The shortest frame on the wire, without that overhead: 60 bytes.
 const LEAST_FRAME: u32 = 60;

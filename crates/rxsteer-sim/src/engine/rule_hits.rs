@@ -1,4 +1,4 @@
-//! Which rule before the policy each packet matches, counted over a whole run: rules may be replaced meanwhile.
+//! Counts which rule before the policy each packet matches, over a whole run, in which rules may be replaced.
 
 use super::packet::Packet;
 use rxsteer_core::matching::Facts;
@@ -7,16 +7,16 @@ use rxsteer_core::{PacketRule, Plan};
 /// The packets that each rule matched.
 #[derive(Debug, Default)]
 pub(crate) struct RuleHits {
-    /// All rules that held so far, in the order in which they came.
+    /// All rules that have been active so far, in order of activation.
     pub(crate) rules: Vec<(PacketRule, u64)>,
-    /// Packets that came while there were rules, and matched none.
+    /// Packets that arrived while there were rules, and matched none.
     pub(crate) unmatched: u64,
-    /// For each rule that holds now, its index in `rules`.
+    /// For each active rule, its index in `rules`.
     held: Vec<usize>,
 }
 
 impl RuleHits {
-    /// Counts by the rules of `plan` from now on. A rule that held before goes on with its count.
+    /// Counts by the rules of `plan` from now on. A rule that was active before continues its count.
     pub(crate) fn hold(&mut self, plan: &Plan) {
         self.held.clear();
         for rule in &plan.config().packet_rules {
@@ -28,7 +28,8 @@ impl RuleHits {
         }
     }
 
-    /// The rule of `plan`, which is held, that `packet` matches, as [`rxsteer_core::Arrival::rule`] has it. It is counted.
+    /// The rule of `plan`, which must be active, that `packet` matches, as in [`rxsteer_core::Arrival::rule`]. Counts
+    /// the packet.
     pub(crate) fn find(&mut self, plan: &Plan, facts: Option<&[Facts]>, packet: &Packet) -> u16 {
         let of_flow = facts.and_then(|facts| facts.get(packet.flow as usize));
         let (Some(matcher), Some(facts)) = (plan.matcher(), of_flow) else { return 0 };

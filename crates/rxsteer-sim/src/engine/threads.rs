@@ -96,8 +96,8 @@ impl World<'_> {
             && CpuId::new(cpu).is_some_and(|id| self.scenario.scheduler.cpus.contains(id))
     }
 
-    /// One of the CPUs that have no thread and that `is_wanted` accepts. Each is as likely, so that results do not depend
-    /// on the numbers of CPUs.
+    /// A random one of the CPUs that have no thread and that `is_wanted` accepts. All are equally likely, so that
+    /// results do not depend on the numbers of CPUs.
     fn any_free(&mut self, is_wanted: impl Fn(&World<'_>, u16) -> bool) -> Option<u16> {
         let free = |world: &World<'_>, cpu: u16| {
             let state = &world.cpus[usize::from(cpu)];
@@ -136,7 +136,7 @@ impl World<'_> {
         }
     }
 
-    /// Takes a thread that waits for another CPU, for `cpu`, which has none left.
+    /// Takes a thread that waits for another CPU, for `cpu`, which has no thread left.
     fn take_waiting(&mut self, cpu: u16) -> Option<u32> {
         if !self.allows(cpu) {
             return None;
@@ -179,8 +179,8 @@ impl World<'_> {
         left
     }
 
-    /// How long the running thread may run now: to the end of its slice; and while softirqs wait, since they have kept
-    /// threads from running for too long, no longer than they exceeded their time.
+    /// How long the running thread may run now: at most to the end of its slice. If softirqs wait because they have
+    /// kept threads from running for too long, at most as long as they exceeded their time.
     pub(crate) fn turn_of_thread(&self, cpu: u16) -> u64 {
         let state = &self.cpus[usize::from(cpu)];
         let scheduler = &self.scenario.scheduler;

@@ -85,7 +85,7 @@ impl World<'_> {
         self.calendar.cancel_step(cpu);
     }
 
-    /// The CPU's next work. A poll or a turn at a backlog goes on until it has nothing left or has used its budget.
+    /// The CPU's next work. A poll or a turn at a backlog continues until nothing is left or its budget is used.
     fn choose(&mut self, cpu: u16) -> Option<Work> {
         let state = &mut self.cpus[usize::from(cpu)];
         if state.turn.is_some() {
@@ -184,8 +184,8 @@ impl World<'_> {
     // -----------------------------------------------------------------------------------------
     // Polling
 
-    /// Takes frames off the queue's ring and decides where they go: one frame that is processed at once, or all that the
-    /// poll will hand over when it ends. `None` when the ring is empty, which ends the poll.
+    /// Takes frames off the queue's ring and decides where they go: one frame that is processed at once, or all frames
+    /// that the poll will hand over when it ends. `None` when the ring is empty, which ends the poll.
     fn poll(&mut self, cpu: u16, queue: u32) -> Option<Cost> {
         let index = usize::from(cpu);
         let rx = &mut self.queues[queue as usize];

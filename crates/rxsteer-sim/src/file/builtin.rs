@@ -43,7 +43,7 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
 }
 
 impl Builtin {
-    /// Reads the scenario, with `sets` in place of its own values.
+    /// Reads the scenario, with `sets` instead of its own values.
     ///
     /// # Errors
     /// [`FileError`] when `sets` are invalid. Without any, it cannot fail.

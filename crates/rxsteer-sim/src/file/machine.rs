@@ -92,8 +92,7 @@ fn speeds(item: &Item<'_>, count: usize) -> Read<Vec<f64>> {
     speeds.iter().map(Item::number).collect()
 }
 
-/// For each CPU, the number of its group, which is the group's lowest CPU. A CPU in no group is a group of its
-/// own.
+/// For each CPU, the number of its group, which is the group's lowest CPU. A CPU in no group forms its own group.
 fn groups(item: &Item<'_>, count: usize) -> Read<Vec<u16>> {
     let mut group_of: Vec<u16> = (0..count as u16).collect();
     let mut named = vec![false; count];
@@ -184,7 +183,7 @@ fn interrupts(item: &Item<'_>) -> Read<Interrupts> {
     }
 }
 
-/// The costs: those of `[costs]`, and above them those of the set that `set` names.
+/// The costs: those of `[costs]`, which override those of the set that `set` names.
 pub(super) fn costs(top: &Fields<'_>) -> Read<Costs> {
     let mut costs = default_costs();
     let mut sets = Vec::new();

@@ -97,14 +97,14 @@ pub enum CostFrom {
     Default,
     /// The file sets it.
     File,
-    /// A value in place of the file's.
+    /// A value that replaces that of the file.
     Set,
 }
 
 /// All costs with their origins. The arguments are those of [`read`].
 ///
 /// # Errors
-/// As [`read`], where the text is not TOML or a path of `sets` is not there.
+/// As [`read`], if the text is not TOML or a path of `sets` does not exist.
 pub fn costs_from(
     text: &str,
     name: &str,
@@ -137,7 +137,7 @@ fn scenario(document: &Document) -> Result<Scenario, FileError> {
     Ok(Scenario {
         title: top.or("title", document.name.clone(), |item| item.text().map(str::to_string))?,
         duration_ns,
-        // The first packets meet cold tables and small windows; a tenth of the run is a common warm-up.
+        // The first packets find cold tables and small windows; a tenth of the run is a common warm-up.
         warm_up_ns: top.or("warm_up", duration_ns / 10, Item::time_ns)?,
         smt_speed: machine::smt_speed(&top)?,
         costs: machine::costs(&top)?,

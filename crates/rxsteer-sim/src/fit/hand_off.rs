@@ -14,7 +14,7 @@ pub(super) fn parts() -> Result<BTreeMap<String, Part>, FitError> {
 }
 
 fn inline(sent: f64) -> Result<Part, FitError> {
-    // All CPUs are full. The search looks nearby, and far from there the share does not depend on the cost.
+    // All CPUs are full. The search stays nearby; far from there, the share does not depend on the cost.
     let full = f64::from(PAIRS) * 1e9 / (HAND_OFF_INLINE_SHARE * sent);
     let search = Search {
         objective: "squared difference of the share of what is sent that is forwarded without \

@@ -39,7 +39,7 @@ pub enum FitError {
         "the committed fit of {0} can't be read: {1}; create it again with rxsteer sim --fit {0}"
     )]
     Unreadable(Experiment, String),
-    /// The caller gave the report up before its runs were done.
+    /// The caller stopped the report before all its runs were done.
     #[error("the runs were stopped before all of them were done")]
     Stopped,
 }
@@ -72,12 +72,12 @@ pub struct Part {
     pub chance: Option<f64>,
     /// The values that were found, by name with unit.
     pub value: BTreeMap<String, f64>,
-    /// The ends of searches from other starts, the best first. Only for fits from many starts.
+    /// The results of searches from other starts, the best first. Only for fits from many starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other: Vec<End>,
 }
 
-/// The end of a search.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {
@@ -96,8 +96,8 @@ impl End {
 }
 
 impl Part {
-    /// The other ends that the published runs can't distinguish from the best one: their objective is no farther above the least
-    /// than chance makes it.
+    /// The other results that the published runs cannot distinguish from the best one: their objective exceeds the
+    /// minimum by no more than chance explains.
     pub fn alike(&self) -> impl Iterator<Item = &End> {
         let most = self.least + self.chance.unwrap_or(0.0);
         self.other.iter().filter(move |end| end.least <= most)
@@ -125,7 +125,7 @@ impl Fit {
     }
 }
 
-/// Makes the fit, which takes some seconds on one core, for sparse some minutes.
+/// Makes the fit, which takes some seconds on one core, and some minutes for sparse.
 ///
 /// # Errors
 /// [`FitError::Machine`].

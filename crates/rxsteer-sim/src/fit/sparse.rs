@@ -1,11 +1,12 @@
 //! The router of sparse-patch, fitted to the ten runs each way of every row of the column "Original Kernel".
 //!
-//! The objective compares distributions, not only means: runs of a row and direction are sorted, as many simulated runs
-//! as fall to each published one are averaged, and the difference is squared, in per cent of the row's published mean.
-//! That is the squared Wasserstein distance; the mean, the spread, the best and the worst run are all in it.
+//! The objective compares distributions, not only means: the runs of a row and direction are sorted, and the simulated
+//! runs are averaged in as many groups as there are published runs. The differences are squared, in per cent of the
+//! row's published mean. This is the squared Wasserstein distance; it includes the mean, the spread, the best and the
+//! worst run.
 //!
-//! The rows may not determine the values, so the search begins at many places: the best of many points that are drawn,
-//! each by a search of its own. Ends that ten runs can't distinguish from the best one stay in the fit, and reports run them.
+//! The rows may not determine the values, so there are many searches, which begin at the best of many random points.
+//! Results that ten runs cannot distinguish from the best one stay in the fit, and reports run them as well.
 
 use super::{End, FitError, Part, SEED, simplex};
 use crate::published::fitted_rows::{SPARSE_ORIGINAL, SPARSE_RUNS};
@@ -19,16 +20,16 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
 
-/// Where points are drawn, evenly in logarithms, in the order of [`VALUES`]: a third to three times what a board of 25 MHz
-/// needs for the published rates if one CPU forwards alone, and any loss by SMT and caches.
+/// The range of the random points, even in logarithms, in the order of [`VALUES`]: a third to three times what a board
+/// of 25 MHz needs for the published rates if one CPU forwards alone, and any loss by SMT and caches.
 const DRAWN_FROM: [(f64, f64); 6] =
     [(40e3, 400e3), (20e3, 180e3), (6.0, 54.0), (0.4, 1.0), (10e3, 2500e3), (1.0, 100.0)];
 
-/// How many points are drawn, and how many of them begin a search.
+/// How many random points there are, and how many of them begin a search.
 const DRAWN: usize = 100;
 const STARTS: usize = 10;
 
-/// Seeds for each point that is drawn, for each step of a search, and for the comparison of ends.
+/// Seeds for each random point, for each step of a search, and for the comparison of results.
 const DRAWN_SEEDS: u32 = 10;
 const SEARCH_SEEDS: u32 = 20;
 const END_SEEDS: u32 = 100;
@@ -75,7 +76,7 @@ pub(super) fn parts() -> Result<BTreeMap<String, Part>, FitError> {
     Ok(BTreeMap::from([("original".to_owned(), part)]))
 }
 
-/// Points all over [`DRAWN_FROM`], always the same.
+/// Points all over [`DRAWN_FROM`], always the same ones.
 fn points() -> Vec<[f64; 6]> {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let mut point =
@@ -117,8 +118,8 @@ fn objective(rates: &Rates) -> f64 {
     rates.iter().enumerate().map(of).sum::<f64>() / rates.len() as f64
 }
 
-/// The objective of the simulated machine if it had itself been measured, [`SPARSE_RUNS`] times: a mean over such
-/// measurements.
+/// The objective of the simulated machine if its own runs were the published ones, [`SPARSE_RUNS`] of them: a mean over
+/// such measurements.
 fn chance(rates: &Rates) -> f64 {
     let of = |rates: &Vec<f64>| {
         let measured = rates.chunks_exact(SPARSE_RUNS);
@@ -128,8 +129,8 @@ fn chance(rates: &Rates) -> f64 {
     rates.iter().map(of).sum::<f64>() / rates.len() as f64
 }
 
-/// The squared distance of two distributions, in per cent of the mean of `measured`. For each measured run there are as
-/// many simulated ones.
+/// The squared distance of two distributions, in per cent of the mean of `measured`. Each measured run corresponds to
+/// the same number of simulated ones.
 fn distance(simulated: &[f64], measured: &[f64]) -> f64 {
     let sorted = |runs: &[f64]| {
         let mut runs = runs.to_vec();

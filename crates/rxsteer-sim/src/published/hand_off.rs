@@ -28,7 +28,7 @@ const LACKS: &[&str] = &[
 const NULL: &str = "an identity: a processing CPU spends r = (1 - receiving share) + lines / packet_ns of the time of a CPU that does everything, so the gain is 1/r - 1, and receivers are idle for 1 - receiving share / r.";
 
 pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
-    // Each rate that may have been sent has its own cost of a packet, by its own part of the fit.
+    // Each rate that may have been sent has its own cost per packet, from its own part of the fit.
     let of = |index: usize, share| {
         let sent = SENT_PPS.values().nth(index).unwrap_or(f64::NAN);
         rows(fit.part[forwarder::PARTS[index]].value("packet_ns"), share, sent, stop)
@@ -74,15 +74,15 @@ fn rows(packet_ns: f64, share: f64, sent: f64, stop: &AtomicBool) -> Result<Vec<
     let inline = rate(&machine(sent, false, Pairs::Socket))?;
     let gain = |pps: f64| 100.0 * (pps / inline - 1.0);
     let handed = rate(&machine(sent, true, Pairs::Socket))?;
-    // The receivers of hand-off-patch receive as many packets as are forwarded, and the rest is lost before them:
-    // "mostly receiving matches forwarding". So the receivers are examined when as many packets are sent as are
-    // forwarded.
+    // The receivers of hand-off-patch receive as many packets as are forwarded, and the rest is lost before they
+    // receive it: "mostly receiving matches forwarding". So this examines the receivers when as many packets are sent
+    // as are forwarded.
     let at_full_rate = runs(&machine(handed, true, Pairs::Socket), stop)?;
     let idle = mean(&at_full_rate, receivers_idle);
     let siblings = rate(&machine(sent, true, Pairs::Siblings))?;
     let older = rate(&machine(sent, true, Pairs::Apart))?;
 
-    // The time of a processing CPU for a packet, as a share of that of a CPU that does everything; see `NULL`.
+    // The time that a processing CPU needs for a packet, as a share of that of a CPU that does everything; see `NULL`.
     let of_inline = 1.0 - share + forwarder::hand_off_miss_ns() / packet_ns;
     Ok(vec![
         Row::new(

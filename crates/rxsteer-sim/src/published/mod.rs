@@ -32,19 +32,19 @@ use std::sync::atomic::AtomicBool;
 /// number.
 pub const SEEDS: u64 = 3;
 
-/// How far a ratio of two simulated figures was off from the published one, at most. A smaller difference may not exist on
-/// a real machine.
+/// The largest factor by which a ratio of two simulated figures differed from the published one. A smaller difference
+/// may not exist on a real machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KnownError {
-    /// The metrics that it is known for.
+    /// The metrics to which it applies.
     pub metrics: &'static [&'static str],
     /// The factor between the simulated and the published ratio.
     pub factor: f64,
-    /// Where it was that far off.
+    /// Where that factor was found.
     pub source: &'static str,
 }
 
-/// The known errors: the worst of all reports, of rows with a target and the latency beside them. A test compares them with
+/// The known errors: the largest of all reports, over rows with a target and their latencies. A test compares them with
 /// the reports.
 pub const KNOWN_ERRORS: [KnownError; 3] = [
     KnownError {
@@ -70,9 +70,8 @@ pub fn known_error(metric: &str) -> Option<&'static KnownError> {
     KNOWN_ERRORS.iter().find(|known| known.metrics.contains(&metric))
 }
 
-/// Runs an experiment on its fitted machine and on others that the fitted rows allow, which takes a few seconds on one core,
-/// for sparse about twenty. When `stop` becomes true it is
-/// given up: each figure is a mean over whole runs.
+/// Runs an experiment on its fitted machine, and on others that the fitted rows allow. This takes a few seconds on one
+/// core, and about twenty for sparse. It stops when `stop` becomes true: each figure is a mean over whole runs.
 ///
 /// # Errors
 /// When the committed fit can't be read, or its machine can't be simulated; [`FitError::Stopped`] after `stop`.

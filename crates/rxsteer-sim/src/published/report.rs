@@ -57,7 +57,7 @@ pub enum Role {
     Fitted,
     /// A prediction with a target.
     Predicted,
-    /// A figure with a target that rests on a constant from predicted rows, of this table or of another one.
+    /// A figure with a target that depends on a constant from predicted rows, of this table or of another one.
     Reproduced,
     /// A prediction without a target, shown because it was published.
     Beside,

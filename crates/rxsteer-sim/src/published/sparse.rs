@@ -17,7 +17,7 @@ use std::thread::available_parallelism;
 /// one or two connections uncertain by 5 to 8 %.
 const SEEDS: u32 = 100;
 
-/// The same for the machines that only ranges are taken from.
+/// The same for the machines that only provide ranges.
 const SEEDS_OF_OTHERS: u32 = 40;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.

@@ -1,4 +1,4 @@
-//! An instance under made-up traffic, the same each time.
+//! An instance under invented traffic, which is always the same.
 
 use crate::testing::sample;
 use crate::{CpuStatus, Delay, Event, FlowShown, FlowStatisticsShown, ShareShown, Status};
@@ -11,8 +11,8 @@ const BYTES: u64 = 500;
 /// How often the largest flow moves.
 const MOVES_EVERY_NS: u64 = 4 * SECOND_NS;
 
-/// Flows that send at steady rates, the first most, to CPUs of one interface. CPU 0 receives. The largest flow moves
-/// from time to time; where `drops` is set, the last CPU loses packets.
+/// Flows that send at constant rates, the first one most, to CPUs of one interface. CPU 0 receives. The largest flow
+/// moves from time to time. If `drops` is set, the last CPU loses packets.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     /// Whether the last CPU drops packets.
@@ -30,7 +30,7 @@ struct Flow {
 }
 
 impl Traffic {
-    /// An instance with so many CPUs and flows that has run for a second without a packet.
+    /// An instance with this many CPUs and flows, which has run for a second without a packet.
     ///
     /// # Panics
     /// If there is no CPU.
@@ -59,7 +59,7 @@ impl Traffic {
         Traffic { drops: false, status, flows }
     }
 
-    /// Goes on for some time, then shows the status with at most so many flows, the largest first.
+    /// Continues for a time, then returns the status with at most this many flows, the largest first.
     pub fn look(&mut self, after_ns: u64, most_flows: u32) -> Status {
         let status = &mut self.status;
         let moves =
@@ -127,7 +127,7 @@ impl Traffic {
                 refused: 0,
                 records_lost: 0,
             });
-            // The rates fall, so the first flows are the largest.
+            // The rates decrease, so the first flows are the largest.
             let largest = self.flows.iter().take(most_flows as usize);
             shown.largest_flows = largest.map(|flow| flow.shown.clone()).collect();
         }
@@ -136,7 +136,7 @@ impl Traffic {
 }
 
 impl Flow {
-    /// Its packets go to the next CPU.
+    /// Moves the flow to the next CPU.
     fn goes_on(&mut self, cpus: usize) {
         let shown = &mut self.shown;
         let next = (shown.cpus[self.at].cpu + 1) % cpus as u16;

@@ -1,4 +1,4 @@
-//! A row per CPU; where they have no room, cells in several columns.
+//! One row per CPU; if they have no room, cells in several columns.
 
 use super::{Column, draw_title, first_row, part_shown, put, row};
 use crate::app::{App, Panel, Seen};
@@ -11,9 +11,9 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use rxsteer_status::figures::{grouped, nanoseconds};
 
-/// Columns of the bar of time where the panel is narrow.
+/// The width of the time bar in a narrow panel.
 const BAR: u16 = 10;
-/// Columns of a cell: CPU, bar, rate, mark, gap.
+/// The width of a cell: CPU, bar, rate, mark, gap.
 const CELL: u16 = 20;
 const CELL_BAR: u16 = 4;
 const CELL_RATE: u16 = 10;
@@ -26,7 +26,7 @@ fn delay(ns: Option<u64>) -> String {
     ns.map_or_else(unknown, nanoseconds)
 }
 
-/// Columns before the bar, and behind it.
+/// The columns before the bar, and after it.
 const BEFORE: [Column<CpuRow>; 4] = [
     Column { title: "CPU", width: 5, from: 0, left: false, text: |row| row.cpu.to_string() },
     Column { title: "received/s", width: 11, from: 0, left: false, text: |row| rate(row.received) },
@@ -77,7 +77,7 @@ const BEHIND: [Column<CpuRow>; 10] = [
 ];
 const DROPPED: &str = "drops/s";
 const WAITING: &str = "waiting";
-/// In place of what waits, and of delays: in shadow mode nothing is sent to a CPU.
+/// Replaces the backlog and delays in shadow mode, where nothing is sent to a CPU.
 const WOULD: Column<CpuRow> =
     Column { title: "would/s", width: 11, from: 0, left: false, text: |row| rate(row.would) };
 const DELAYS: [&str; 2] = ["p50", "p99"];
@@ -91,13 +91,13 @@ fn marked(row: &CpuRow) -> String {
     format!("{}{}", if drops(row) { "!" } else { "" }, rate(row.dropped))
 }
 
-/// Whether CPUs stand in several columns: by choice, or because they would not fit.
+/// Whether CPUs are in several columns: by choice, or because they would not fit otherwise.
 pub(crate) fn is_compact(app: &App, area: Rect) -> bool {
     let rows = app.seen.as_ref().map_or(0, |seen| seen.cpus.len());
     app.view.compact.unwrap_or(rows > room(area))
 }
 
-/// Rows behind title and headings.
+/// The number of rows after title and headings.
 fn room(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(2))
 }
@@ -194,7 +194,7 @@ fn cells(seen: &Seen, area: Rect, first: usize, buffer: &mut Buffer) {
     }
 }
 
-/// What a CPU spends its time on.
+/// How a CPU spends its time.
 fn time_bar(cpu: &CpuRow, width: usize) -> Vec<Span<'static>> {
     match &cpu.time {
         None => vec![Span::raw(cell("-", width as u16 + 1, true)[1..].to_owned())],

@@ -18,7 +18,7 @@ pub(super) fn line(app: &App, room: u16) -> Line<'static> {
     joined(room, parts.map(|(index, (_, name))| Span::raw(format!("{name} {}", part(index)))))
 }
 
-/// Columns of rule, rate, share and total; the bar takes what is left.
+/// The widths of rule, rate, share and total; the bar takes the rest.
 const WIDTHS: [u16; 4] = [8, 13, 9, 19];
 
 pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {

@@ -8,7 +8,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-/// Rows behind the title.
+/// The number of rows after the title.
 pub(super) fn room(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(1))
 }

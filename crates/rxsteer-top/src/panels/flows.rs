@@ -12,10 +12,10 @@ use ratatui::text::{Line, Span};
 use rxsteer_status::Command;
 use rxsteer_status::figures::grouped;
 
-/// Columns of the terminal that a flow takes at least, where there is room.
+/// The least number of columns for a flow, if there is room.
 const SHORTEST_NAME: usize = 34;
 
-/// What stands behind the flow. A narrow panel has packets or bytes, by what flows are sorted by.
+/// The columns after the flow. A narrow panel shows either packets or bytes, depending on the sort order.
 const COLUMNS: [(Option<Sort>, Column<FlowRow>); 8] = [
     (
         Some(Sort::Rate),
@@ -72,7 +72,7 @@ const COLUMNS: [(Option<Sort>, Column<FlowRow>); 8] = [
     (None, Column { title: "CPUs", width: 26, from: 140, left: true, text: shares }),
 ];
 
-/// Whether a column is shown: of packets and bytes a narrow panel has one.
+/// Whether a column is shown: a narrow panel shows only one of packets and bytes.
 fn is_shown(sort: Option<Sort>, column: &Column<FlowRow>, room: u16, sorted_by: Sort) -> bool {
     let instead = if sorted_by == Sort::Bytes { Sort::Bytes } else { Sort::Packets };
     column.from <= room || sort == Some(instead)
@@ -98,7 +98,7 @@ fn shares(flow: &FlowRow) -> String {
     shares.collect::<Vec<_>>().join(", ")
 }
 
-/// Rows behind title and headings.
+/// The number of rows after title and headings.
 pub(super) fn room(area: Rect) -> usize {
     usize::from(area.height.saturating_sub(2))
 }
@@ -129,7 +129,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     let shown = COLUMNS.iter().filter(|(key, column)| is_shown(*key, column, area.width, sort));
     let shown: Vec<_> = shown.collect();
     let taken: u16 = shown.iter().map(|(_, column)| column.width).sum();
-    // As wide as the longest, where there is room.
+    // As wide as the longest one, if there is room.
     let longest = flows.iter().map(|flow| width(&flow.flow)).max().unwrap_or(0).max(SHORTEST_NAME);
     let name_width = area.width.saturating_sub(taken).min(longest as u16 + 2);
     let mut heads = vec![Span::styled(cell("flow", name_width, true), heading())];
@@ -149,7 +149,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// How many flows are in the answer, and how many there are, where it does not have all.
+/// How many flows the answer contains, and how many there are, if it does not contain all.
 fn left_out(seen: &Seen) -> Option<(String, String)> {
     let all = seen.status.flow_statistics.as_ref().map_or(0, |statistics| statistics.flows);
     let listed = seen.flows.len() as u64;

@@ -1,4 +1,4 @@
-//! The keys that are needed most, or the filter while it is typed.
+//! The most important keys, or the filter while it is typed.
 
 use super::put;
 use crate::app::App;
@@ -44,7 +44,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// An interval in the unit that suits it.
+/// An interval in a suitable unit.
 pub(super) fn interval(interval: Duration) -> String {
     let ms = interval.as_millis();
     if ms < 1000 { format!("{ms} ms") } else { format!("{} s", interval.as_secs_f64()) }

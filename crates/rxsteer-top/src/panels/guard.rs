@@ -1,4 +1,4 @@
-//! The order guard: whether it applies, what it defers, what moved; flows, and drops by reason.
+//! The order guard: whether it applies, what it defers, which flows moved; the flows, and drops by reason.
 
 use super::{draw_title, put, row};
 use crate::app::{App, Seen};

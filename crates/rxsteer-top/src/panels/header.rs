@@ -1,4 +1,4 @@
-//! The instance: which, its settings, its totals, its interfaces.
+//! The instance: its name, settings, totals and interfaces.
 
 use super::{put, row};
 use crate::app::{App, Connection, Seen};
@@ -22,10 +22,10 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
     put(buffer, row(area, 3), interfaces(seen, area.width));
 }
 
-/// Which instance, and whether it answers.
+/// The name of the instance, and whether it answers.
 fn instance(app: &App, room: u16) -> Line<'static> {
     let mut parts = vec![Span::styled("rxsteer top", strong())];
-    // Behind the name.
+    // After the name.
     let message = |text: &str| cut(text, usize::from(room).saturating_sub(16));
     let attention = alarm().add_modifier(Modifier::REVERSED);
     match &app.connection {
@@ -78,7 +78,7 @@ fn totals(seen: &Seen, room: u16) -> Line<'static> {
     )
 }
 
-/// The interfaces that fit, each with what it receives; those that are not steered with their state.
+/// The interfaces that fit, each with its received packets; those that are not steered with their state.
 fn interfaces(seen: &Seen, all: u16) -> Line<'static> {
     let known = &seen.status.interfaces;
     let room = usize::from(all);

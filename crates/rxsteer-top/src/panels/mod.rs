@@ -30,7 +30,7 @@ use rxsteer_status::figures::grouped;
 /// The smallest terminal that has room for all panels.
 pub const MIN_SIZE: Size = Size { width: 80, height: 24 };
 
-/// From this height on decisions and order guard have a line per figure.
+/// From this height on, decisions and order guard have one line per figure.
 const TALL: u16 = 34;
 const HEADER_LINES: u16 = 4;
 /// Title and two lines.
@@ -38,7 +38,7 @@ const SHORT_MIDDLE: u16 = 3;
 /// Title, heading, six rules.
 const TALL_MIDDLE: u16 = 8;
 
-/// Where the panels are; those that are not shown have no lines.
+/// The areas of the panels; a hidden panel has no lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Areas {
     pub(crate) header: Rect,
@@ -49,7 +49,7 @@ pub(crate) struct Areas {
     pub(crate) footer: Rect,
 }
 
-/// Where the panels are, for the app's state and size.
+/// The areas of the panels, for the app's state and size.
 pub(crate) fn areas(app: &App) -> Areas {
     let area = app.area;
     if area.width < MIN_SIZE.width || area.height < MIN_SIZE.height {
@@ -78,7 +78,7 @@ pub(crate) fn areas(app: &App) -> Areas {
     let events = 1 + (area.height / 8).clamp(2, 6);
     let rest = body - middle - events;
     let cpus = app.seen.as_ref().map_or(0, |seen| seen.cpus.len());
-    // CPUs take at most half, flows the rest.
+    // CPUs get at most half of the lines, flows the rest.
     let wanted = u16::try_from(cpus).unwrap_or(u16::MAX).saturating_add(2);
     let cpus = wanted.clamp(3, (rest / 2).max(6));
     Areas {
@@ -102,13 +102,13 @@ pub(crate) fn rows_of(app: &App, panel: Panel) -> (usize, usize) {
     }
 }
 
-/// The first row that a panel shows, given how many it shows at once and how many it has: none is scrolled beyond its last
-/// row.
+/// The first row that a panel shows, given how many it shows at once and how many it has: no panel scrolls beyond its
+/// last row.
 pub(crate) fn first_row(app: &App, panel: Panel, room: usize, rows: usize) -> usize {
     app.view.first[panel as usize].min(rows.saturating_sub(room))
 }
 
-/// Draws the whole view. It takes the area of the buffer.
+/// Draws the whole view into the area of the buffer.
 pub fn draw(app: &App, buffer: &mut Buffer) {
     buffer.reset();
     let areas = areas(app);
@@ -164,7 +164,7 @@ pub(crate) fn row(area: Rect, number: u16) -> Rect {
     Rect { y: area.y.saturating_add(number), height, ..area }
 }
 
-/// Puts a line where there is one.
+/// Draws a line, if the area has room for it.
 pub(crate) fn put(buffer: &mut Buffer, area: Rect, line: Line<'_>) {
     let area = area.intersection(buffer.area);
     if area.height > 0 && area.width > 0 {
@@ -187,7 +187,7 @@ pub(crate) fn draw_title(area: Rect, title: &str, focused: bool, buffer: &mut Bu
     put(buffer, row(area, 0), line);
 }
 
-/// What part of the rows is shown, for a title: nothing where all are.
+/// Which part of the rows is shown, for a title; empty if all are.
 pub(crate) fn part_shown(first: usize, room: usize, rows: usize) -> String {
     if rows <= room {
         return String::new();

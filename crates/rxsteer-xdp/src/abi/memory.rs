@@ -1,4 +1,4 @@
-//! Maps of the programs in memory: what they write is read, and what they read is written, without a system call.
+//! Maps of the programs, mapped into memory: user space reads and writes them without a system call.
 
 use bytemuck::Pod;
 use libbpf_rs::MapCore;
@@ -9,12 +9,12 @@ use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// A BPF array that is mapped into memory: what the programs write is read without a system call.
+/// A BPF array that is mapped into memory.
 #[derive(Debug)]
 pub(crate) struct Array<T> {
     memory: MmapRaw,
     len: u32,
-    /// Bytes from one element to the next: the size of a `T`, or less where the programs keep only its first words.
+    /// Bytes from one element to the next: the size of a `T`, or less if the programs keep only its first words.
     stride: usize,
     of: PhantomData<T>,
 }
@@ -41,8 +41,8 @@ impl<T: Pod> Array<T> {
         unsafe { self.memory.as_mut_ptr().add(index as usize * self.stride).cast() }
     }
 
-    /// The present value of the element; words that are not kept are 0. A program may write it at the same time: each
-    /// word is read whole, but two words may be from different moments.
+    /// The present value of the element; words that are not kept are 0. A program may write the element at the same time:
+    /// each word is read whole, but two words may be from different moments.
     pub(crate) fn get(&self, index: u32) -> T {
         let mut value = T::zeroed();
         let from = self.at(index).cast::<u64>();
@@ -68,19 +68,18 @@ impl<T: Pod> Array<T> {
         // SAFETY: an element has 8 bytes at least, and is aligned to them; the programs load and store it in
         // whole numbers.
         let word = unsafe { AtomicU64::from_ptr(self.at(index).cast()) };
-        // ORDER: Relaxed: nothing else is published by it. A failure is fine, since the word is then already another
-        // one.
+        // ORDER: Relaxed: it publishes nothing else. A failure is fine: the word has already changed.
         let _ = word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Raises the number at `offset` bytes in the element to `value`, modulo 2³². It never lowers a number that a
-    /// program raises further at the same time.
+    /// Raises the number at `offset` bytes in the element to `value`, modulo 2³². It never lowers the number if a program
+    /// raises it further at the same time.
     pub(crate) fn raise_number(&self, index: u32, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
         // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
         let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
         let raised = |now: u32| (value.wrapping_sub(now) as i32 > 0).then_some(value);
-        // ORDER: Release, as the programs publish it. A failure is fine, since the number is then already that high.
+        // ORDER: Release, as in the programs. A failure is fine: the number is already that high.
         let _ = number.fetch_update(Ordering::Release, Ordering::Relaxed, raised);
     }
 
@@ -89,7 +88,7 @@ impl<T: Pod> Array<T> {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.stride, "a number of the element");
         // SAFETY: the number lies within the element and is aligned; the programs load and store it whole.
         let number = unsafe { AtomicU32::from_ptr(self.at(index).byte_add(offset).cast()) };
-        // ORDER: Release, as the programs publish it.
+        // ORDER: Release, as in the programs.
         number.store(value, Ordering::Release);
     }
 
@@ -112,7 +111,7 @@ impl<T: Pod> Array<T> {
         self.write(index, &value);
     }
 
-    /// The same for a value that is too large to be moved.
+    /// The same for a value that is too large to be passed by value.
     pub(crate) fn write(&mut self, index: u32, value: &T) {
         let to = self.at(index).cast::<u64>();
         let kept = &bytemuck::bytes_of(value)[..self.stride];

@@ -17,7 +17,7 @@ pub(crate) fn run_program(program: BorrowedFd<'_>) -> io::Result<u32> {
     if error < 0 { Err(io::Error::from_raw_os_error(-error)) } else { Ok(options.retval) }
 }
 
-/// Where the XDP program gets its frames.
+/// Where the XDP program gets its frames from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// From the driver, before a socket buffer exists.
@@ -94,7 +94,7 @@ pub(crate) fn set_class(pid: u32, class: ThreadClass) -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the structure is valid for the call and says its own size; the kernel only reads it.
+    // SAFETY: the structure is valid for the call and contains its own size; the kernel only reads it.
     let error =
         unsafe { libc::syscall(libc::SYS_sched_setattr, pid, &raw const attributes, 0_u32) };
     if error == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

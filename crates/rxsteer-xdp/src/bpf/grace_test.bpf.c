@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* A program that runs for long and reports its begin and end, for the test in src/grace.rs. */
+/* A program that runs for a long time and reports its begin and end, for the test in src/grace.rs. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -8,10 +8,10 @@
  *             └── desired ◄── sock_recv_length, sock_send_length (applications)
  *
  * steer_entry is in this file. It runs on the receiving CPU (RX CPU) for each frame. It finds the flow and its target,
- * and passes the frame to steer_guarded.h or steer_unguarded.h, which send it through one of the two functions of
+ * and passes the frame to steer_guarded.h or steer_unguarded.h, which send it with one of the two functions of
  * steer_send.h. steer_cpumap (steer_arrive.h) runs in the kernel thread of the CPU that the frame was sent to.
- * steer_sockets.h handles what applications do. steer_shared.h says which CPU or thread writes each cache line; no line
- * is written by both sides. All files are compiled into one object.
+ * steer_sockets.h records where applications receive and send. steer_shared.h documents which CPU or thread writes each
+ * cache line; the RX CPU and the ring's thread never write the same line. All files are compiled into one object.
  */
 #include "steer_world.h"
 #include "steer_checksum.h"
@@ -97,7 +97,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	if (!counters)
 		return XDP_PASS;
 	arrival.queue = STEER_QUEUE(ctx);
-	/* In generic mode several CPUs may receive one queue at the same time, so flow tables are by CPU. */
+	/* In generic mode several CPUs may receive from one queue at the same time, so flow tables are per CPU. */
 	queue = steer_generic ? rx_cpu : arrival.queue;
 	running = steer_running_at(rx_cpu);
 	if (running->device != number)
@@ -120,7 +120,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 			return steer_partial(counters, hash);
 	}
 	config = &steer_configs[rules];
-	/* The reason is the same as for `device`. */
+	/* For the same reason as for `device`. */
 	asm volatile("" : "+r"(config));
 	arrival.hash = hash;
 	arrival.rx_cpu = rx_cpu;
@@ -141,8 +141,8 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 	slot = steer_slot_at(index);
 	if (!slot)
 		return XDP_ABORTED;
-	/* With many flows this is the one line that is not in the cache. It is fetched while the rules are
-	 * evaluated. */
+	/* With many flows, only this cache line is not in the cache. The CPU fetches it while the program evaluates
+	 * the rules. */
 	(void)READ_ONCE(slot->packed);
 	arrival.device = number;
 	arrival.sock_hash = steer_sock_hash(hash, STEER_IS_REVERSED(&packet));
@@ -198,8 +198,8 @@ int steer_entry(struct xdp_md *ctx)
 	return steer_frame(ctx);
 }
 
-/* A bulk queue is flushed into a ring, at the end of a poll or because the queue was full. Frames that the ring refused
- * are found by their sequence numbers, since some kernels were observed to skip a tracepoint program now and then. */
+/* Runs when a bulk queue is flushed into a ring, at the end of a poll or because the queue was full. User space finds
+ * frames that the ring refused by their sequence numbers, since some kernels skip a tracepoint program now and then. */
 SEC("tp_btf/xdp_cpumap_enqueue")
 int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int drops, int to_cpu)
 {
@@ -216,7 +216,7 @@ int BPF_PROG(steer_enqueue, int map_id, unsigned int processed, unsigned int dro
 	return 0;
 }
 
-/* A frame could not be redirected. */
+/* Runs when a frame could not be redirected. */
 SEC("tp_btf/xdp_redirect_err")
 int BPF_PROG(steer_redirect_error, const struct net_device *dev, const struct bpf_prog *xdp, const void *target, int err,
 	     int map_type, __u32 map_id, __u32 index)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What all rules of the policy go by: a packet, CPUs and their maps, and slots. The includer provides what steer_policy.h
- * asks for. */
+/* The input of all rules of the policy: a packet, CPUs and their maps, and slots. The includer provides what
+ * steer_policy.h requires. */
 #ifndef STEER_ARRIVAL_H
 #define STEER_ARRIVAL_H
 
@@ -48,7 +48,7 @@ struct steer_map {
 struct steer_dest {
 	__u32 cpu;
 	__u32 generation;
-	/* The packet passes, and goes through no ring. */
+	/* The packet passes instead of going through a ring. */
 	__u32 passes;
 };
 
@@ -58,17 +58,16 @@ static __always_inline __u32 steer_hash_32(__u32 value, __u32 log)
 	return (__u32)(((__u64)(value * STEER_GOLDEN_RATIO) << log) >> 32);
 }
 
-/* The slot of a flow in a flow table. The upper bits of its hash select it, as they select its CPU under rps. So flows
- * that share a slot have the same target, except in slots that lie across a boundary. (The kernel uses hash_32, since
- * its hash is the NIC's, and the flows of one queue may have some bits of that hash in common. This does not apply to
- * our hash.) */
+/* The slot of a flow in a flow table. The upper bits of the hash select it, as they select the CPU under rps. So flows
+ * that share a slot have the same target, except in boundary slots. (The kernel uses hash_32, since its hash is the
+ * NIC's, and the flows of one queue may have some bits of that hash in common. This does not apply to our hash.) */
 static __always_inline __u32 steer_slot_of(__u32 hash, __u32 log)
 {
 	return (__u64)hash << log >> 32;
 }
 
-/* Whether the flow's slot lies across a boundary, which means that some of its flows have another target by their hash.
- * All flows of a slot have the same map, since a flow table belongs to one queue. */
+/* Whether the flow's slot is a boundary slot: by their hash, its flows have two targets. All flows of a slot have the
+ * same map, since a flow table belongs to one queue. */
 static __always_inline int steer_is_boundary_slot(const struct steer_config *config, __u32 hash, struct steer_target target)
 {
 	__u32 below = 0xffffffffu >> steer_flow_log;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What happens on the CPU that frames were sent to. The program of the CPUMAP's entries takes a frame's sequence number
- * off the frame and notes it. The tracepoints show when the frames noted are delivered, by the rules of steer_order.h.
+ * What happens on the CPU that frames were sent to. The program of the CPUMAP entries removes a frame's sequence number
+ * and notes it. The programs at tracepoints find when these frames are delivered, by the rules of steer_order.h.
  * All of this runs in the kernel thread of the ring, or in the switch away from that thread, so the ring's lines have
  * one writer.
  */
@@ -17,7 +17,7 @@
 #include "steer_order.h"
 #include "steer_delay.h"
 
-/* Takes the sequence number off the frame; returns 0 when the frame has none. */
+/* Removes the sequence number from the frame; returns 0 when the frame has none. */
 static __always_inline int steer_take_number(struct xdp_md *ctx, struct steer_number *number)
 {
 	struct steer_meta *meta;
@@ -74,7 +74,7 @@ static __always_inline void steer_arrived_without_seq(struct steer_running *runn
 	steer_passed(ring);
 }
 
-/* Counts the delay of a frame that is sampled. A function of its own, as steer_sample (steer_send.h). */
+/* Counts the delay of a sampled frame. This is a separate function, like steer_sample (steer_send.h). */
 __noinline int steer_count_delay(__u32 rx_cpu, __u32 ring, __u32 seq)
 {
 	const struct steer_sent *sent = steer_sent_at(rx_cpu, ring);

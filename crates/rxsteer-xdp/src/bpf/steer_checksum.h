@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Frames whose sender left the TCP or UDP checksum to a device (CHECKSUM_PARTIAL). A veth, a tun or a virtual NIC
- * passes such a frame on without computing the checksum, since no wire follows. XDP does not see the mark, and a CPUMAP
- * does not keep it, so receivers drop such a frame after a redirect. The frame must pass.
+ * passes such a frame on without computing the checksum, since the frame does not reach a wire. XDP does not see the
+ * kernel's mark for this, and a CPUMAP does not keep it, so receivers drop such a frame after a redirect. The frame
+ * must pass.
  *
  * The checksum field of such a frame holds the folded sum of the pseudo-header, not inverted. By chance, one complete
  * checksum in 65,535 has that value as well. In that case the sum over the whole packet decides: it is right for a
- * complete checksum, and for one partial checksum in 65,535. Flows with partial checksums are remembered, so that such
- * a frame is treated like the rest of its flow.
+ * complete checksum, and for one partial checksum in 65,535. The program remembers flows with partial checksums, so
+ * that it treats such a frame like the rest of its flow.
  *
- * Checked are TCP and UDP over IPv4, and over IPv6 without extension headers, behind at most one VLAN tag, without
- * fragments (whose checksums are always complete), and the checksum of SCTP, which is 0 while it is partial. Packets
- * inside tunnels are not checked.
+ * The program checks TCP and UDP over IPv4, and over IPv6 without extension headers, with at most one VLAN tag, except
+ * fragments (whose checksums are always complete); and the checksum of SCTP, which is 0 while it is partial. It does
+ * not check packets inside tunnels.
  *
  * The check applies only to interfaces that can receive such frames.
  */
@@ -45,7 +46,7 @@ struct steer_segment {
 	__u32 pseudo;
 };
 
-/* The offset of the IPv4 or IPv6 header, behind at most one tag; 0: there is none. `data` is the start of the frame. */
+/* The offset of the IPv4 or IPv6 header, after at most one tag; 0: there is none. `data` is the start of the frame. */
 static __always_inline __u32 steer_ip_offset(const void *data, const void *data_end)
 {
 	__u32 tags = 0;

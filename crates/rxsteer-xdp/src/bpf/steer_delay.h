@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * How long frames wait for the thread of their ring: the time from the program at the interface to the one in the
- * thread, of one frame in 256.
+ * Measures how long frames wait for the thread of their ring: the time from the program at the interface to the program
+ * in the thread, for one frame in 256.
  *
  *   RX CPU: XDP program     ring                 kernel thread
  *   seq 776 ─► [bulk queue] ─► 774 775 776 ─► program: now - sent ─► socket buffer ─► GRO ─► stack
  *     └─► sent[776 / 256 % 8] = {3, now} ─────────────┘
  *
- * A frame's sequence number says on both sides whether the frame is sampled, and where its time of arrival is: in one
- * of the eight words of its pair (RX CPU and ring). So the frame carries nothing for it, no metadata either, and frames
- * that are not sampled cost a comparison on each side, and seven of eight frames nothing. The number is in one frame of
- * each block of 256 numbers, at a place that varies from block to block; otherwise all samples could be at the same
- * place of a poll. It is a multiple of STEER_SEQ_EACH, since all those frames carry their number (steer_seq.h).
+ * A frame's sequence number determines on both sides whether the frame is sampled, and which of the eight words of its
+ * pair (RX CPU and ring) holds its time. So the frame carries nothing for this, not even metadata. A frame that is not
+ * sampled costs a comparison on each side; seven of eight frames cost nothing. One number in each block of 256 is
+ * sampled, at a place that varies from block to block; otherwise all samples could be at the same place of a poll. It
+ * is a multiple of STEER_SEQ_EACH, since all those frames carry their number (steer_seq.h).
  *
- * A word holds the number's block and the time, so a thread that finds another frame's word takes no sample. A word is
- * written only when its last frame has arrived or was lost: the thread has seen a later number. Otherwise those frames
- * would lose their samples that wait longest. With eight words, a ring of 2048 frames that is full has all its samples.
+ * A word holds the number's block and the time, so a thread that finds another frame's word takes no sample. The RX CPU
+ * overwrites a word only when its last frame has arrived or was lost, that is, when the thread has seen a later number.
+ * Otherwise the frames that wait longest would lose their samples. With eight words, a full ring of 2048 frames keeps
+ * all its samples.
  *
  * These functions call no helper.
  */
@@ -70,8 +71,8 @@ static __always_inline __s64 steer_delay_of(const struct steer_sent *sent, __u32
 	return delay < 0 ? 0 : delay >> STEER_SENT_BLOCK_BITS;
 }
 
-/* The bucket of a delay, as in rxsteer_status::Delay: four for each power of two. Without a branch for each bit, since
- * the verifier would follow each of them. */
+/* The bucket of a delay, as in rxsteer_status::Delay: four for each power of two. There is no branch for each bit,
+ * since the verifier would follow each branch. */
 static __always_inline __u32 steer_delay_bucket(__u64 delay)
 {
 	__u64 value = delay < 4 ? 4 : delay, bits = value;

@@ -3,23 +3,22 @@
  * Statistics of flows, split by the CPUs that the flows were sent to.
  *
  * A flow is counted in a *line*: a slot, and the steer_flow of the same number. The first choice for a flow's line is
- * the flow's own slot, so that guard state and counts share one cache line. If another flow is counted there, one of
- * the three neighbouring lines is taken, and then one of the four lines of a second set.
+ * the flow's own slot, so that guard state and counts share one cache line. If another flow is counted there, the flow
+ * gets one of the three neighbouring lines, or else one of the four lines of a second set.
  *
  *   slot:  packets and bytes sent to its present CPU        steer_flow:  list of CPUs it was sent to before,
  *                                                                        packets and bytes of each
  *
- * When the flow moves to another CPU (which is rare), the counts of its slot are added to the list, and the CPU is
- * appended if the list does not have it yet. The list gives the CPUs that are used, so reading, clearing or ending a
- * flow visits only these.
+ * When the flow moves to another CPU (which is rare), the program adds the counts of its slot to the list, and appends
+ * the CPU if it is not in the list yet. Reading, clearing or ending a flow visits only the CPUs in the list.
  *
  * Invariants:
  * - A line has one writer. A flow table belongs to one RX queue, which one CPU polls at a time (in generic mode, to one
  *   CPU).
- * - The line's version is odd while counts are moved. Otherwise each number only grows. So a reader that reads packets,
- *   then the list, and finds packets and version unchanged afterwards, has a total that never decreases.
- * - A clear starts a new epoch: counts of an earlier epoch are ignored, and are set to zero at the flow's next packet.
- *   No packet is lost or counted twice: it is counted either before or after the clear.
+ * - The line's version is odd while counts are moved. Otherwise each number only grows. So if a reader reads packets,
+ *   then the list, and finds packets and version unchanged afterwards, its total never decreases.
+ * - A clear starts a new epoch: readers ignore counts of an earlier epoch, and the flow's next packet sets them to
+ *   zero. No packet is lost or counted twice: it is counted either before or after the clear.
  * - Each packet of a flow is counted in its line, or in the counters of ended, cleared and refused packets.
  */
 #ifndef STEER_FLOWS_H
@@ -28,7 +27,7 @@
 #include "steer_parse.h"
 #include "steer_policy.h"
 
-/* Wake no thread: user space polls the buffer. */
+/* Wakes no thread: user space polls the buffer. */
 enum { STEER_NO_WAKEUP = 1 };
 
 /* A packet to be counted. */
@@ -76,7 +75,7 @@ static __always_inline void steer_set_aside(struct steer_slot *slot, struct stee
 			break;
 		}
 	}
-	/* The last entry is for all CPUs that have no entry of their own. */
+	/* The last entry is for all CPUs without an own entry. */
 	if (i == STEER_SHARES)
 		cpu = STEER_OTHER_CPUS;
 	flow->cpus[at] = cpu;
@@ -134,7 +133,7 @@ static __noinline int steer_flow_changes(struct steer_slot *slot, struct steer_f
 	return 0;
 }
 
-/* Hands the final counts of the flow in line `index` to user space. */
+/* Passes the final counts of the flow in line `index` to user space. */
 static __always_inline void steer_flow_ends(const struct steer_slot *slot, const struct steer_flow *flow, __u32 index,
 					    const struct steer_counted *counted)
 {
@@ -172,7 +171,7 @@ static __always_inline __u32 steer_line_at(__u32 index, const struct steer_count
 	return index ^ (i & (STEER_WAYS - 1));
 }
 
-/* A line for a new flow, plus one: a line that is free, or whose flow was idle for long; otherwise the line of the flow
+/* A line for a new flow, plus one: a free line, or one whose flow was idle for long; otherwise the line of the flow
  * that was idle longest, if it was idle for at least a second. 0: there is no such line. */
 static __noinline __u32 steer_free_line(__u32 index, const struct steer_counted *counted)
 {
@@ -248,7 +247,7 @@ static __always_inline int steer_is_flow(const struct steer_slot *slot, __u32 in
 	return ours[0] == theirs[0] && ours[1] == theirs[1] && ours[2] == theirs[2] && ours[3] == theirs[3];
 }
 
-/* Searches the flow's line after the first one, which belongs to another flow. Returns the line's number plus one. */
+/* Searches for the flow's line after the first one, which belongs to another flow. Returns its number plus one. */
 static __noinline __u32 steer_other_line(__u32 index, const struct steer_counted *counted)
 {
 	__u32 i, at;

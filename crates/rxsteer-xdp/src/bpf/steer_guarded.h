@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Frames with a slot: what is done with a frame once its target is known. The order guard (steer_allowed in
- * steer_policy.h) decides, and keeps its state in the flow's slot. Frames without a slot are handled in
- * steer_unguarded.h.
+ * Frames with a slot: what happens to a frame once its target is known. The order guard (steer_allowed in
+ * steer_policy.h) decides, and keeps its state in the flow's slot. steer_unguarded.h handles frames without a slot.
  */
 #ifndef STEER_GUARDED_H
 #define STEER_GUARDED_H
 
 #include "steer_send.h"
 
-/* Decides what is done with a frame, by all the rules. */
+/* Decides, by all the rules, what happens to a frame. */
 __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 {
 	const struct steer_config *config;
@@ -35,15 +34,15 @@ __noinline int steer_by_all_rules(struct xdp_md *ctx, struct steer_work *work)
 		if (shadow)
 			shadow->frames++;
 		cpu_before = slot->packed & STEER_SLOT_CPU;
-		/* Counts what would happen without shadow mode: nothing is under way anywhere, so nothing is
-		 * deferred. */
+		/* Counts what would happen without shadow mode. Nothing is under way anywhere, so the guard would
+		 * defer nothing. */
 		if (cpu_before && cpu_before != work->target.cpu + 1)
 			counters->moves++;
 		dest.cpu = work->target.cpu;
 		dest.generation = steer_generation_of(config, dest.cpu);
 		work->cpu = dest.cpu;
-		/* When shadow mode ends, the slot must not defer any frame, so it holds the last sequence number that
-		 * was delivered. */
+		/* When shadow mode ends, the slot must not defer any frame. So it gets the last delivered sequence
+		 * number. */
 		pair = steer_pair_at(work->rx_cpu, dest.cpu * STEER_GENERATIONS + dest.generation);
 		steer_queued(slot, &dest, work->target.cpu, work->rx_cpu, pair ? READ_ONCE(pair->delivered) : 0);
 		return steer_pass(counters);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* An IP header, its extension headers, and the ports behind them: steps of the walk (steer_steps.h). */
+/* An IP header, its extension headers, and the ports after them: steps of the walk (steer_steps.h). */
 #ifndef STEER_IP_H
 #define STEER_IP_H
 
@@ -107,9 +107,8 @@ static __always_inline __u32 steer_at_extension(struct steer_walk *walk)
 	return STEER_AT_EXTENSION;
 }
 
-/* The number of the tunnel that the packet belongs to, and its kind, of enum steer_options; kind 0: none. What is a
- * tunnel, and what is not, stands in rxsteer-packet/src/tunnel_id.rs. `has_header`: the packet contains its whole UDP
- * header. */
+/* The number of the tunnel that the packet belongs to, and its kind, of enum steer_options; kind 0: none.
+ * rxsteer-packet/src/tunnel_id.rs defines what is a tunnel. `has_header`: the packet contains its whole UDP header. */
 static __always_inline __u32 steer_tunnel_number(struct steer_walk *walk, __u32 ports, __u32 has_header, __u32 *kind)
 {
 	__u32 header[2];
@@ -121,7 +120,7 @@ static __always_inline __u32 steer_tunnel_number(struct steer_walk *walk, __u32 
 		*kind = walk->protocol == STEER_ESP ? STEER_KEY_ESP : STEER_KEY_L2TP;
 		return __builtin_bswap32(header[0]);
 	}
-	/* All others have 8 bytes and more behind the UDP header. */
+	/* All others have 8 bytes or more after the UDP header. */
 	if (walk->protocol != STEER_UDP || !has_header || STEER_READ(walk, walk->offset + 8, header, 8))
 		return 0;
 	switch (steer_kind_of_ports(ports)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Numbers that the BPF programs and user space share: sizes of tables, and what policies, rules and options of the parser
- * are called. Part of steer_shared.h, which says how user space gets them.
+ * Numbers that the BPF programs and user space share: sizes of tables, and the numbers of policies, rules and parser
+ * options. Part of steer_shared.h, which describes how user space gets them.
  */
 #ifndef STEER_LIMITS_H
 #define STEER_LIMITS_H
@@ -26,7 +26,7 @@ enum steer_limits {
 	STEER_NO_ROW = 0x7fffffff,
 	/* Lines in one set of flow statistics. A flow is in one of these lines, or in one of its second set. */
 	STEER_WAYS = 4,
-	/* CPUs by which a flow's counts are split, beside its present CPU. All other CPUs are counted together. */
+	/* CPUs with separate counts of a flow, besides its present CPU. All other CPUs are counted together. */
 	STEER_SHARES = 7,
 	/* In a list of CPUs plus one: several CPUs that are counted together. */
 	STEER_OTHER_CPUS = 0xffff,
@@ -40,7 +40,7 @@ enum steer_limits {
 	STEER_GOLDEN_RATIO = 0x61c88647,
 	/* Distinguishes the two directions of a flow in the sock flow table; see steer_sock_hash. */
 	STEER_REVERSED = 0x5851f42d,
-	/* Flows with partial checksums that are remembered. */
+	/* The number of remembered flows with partial checksums. */
 	STEER_PARTIALS = 4096,
 	/* There are two ordinary configurations. `steer_active` selects the active one, so that the other can be
 	 * rewritten. A third configuration applies to interfaces that flush. */
@@ -65,7 +65,7 @@ enum steer_limits {
 	STEER_RULE_SETS = 8192,
 	/* Counters of matched rules: a rule keeps its counter while another configuration with other rules is written. */
 	STEER_RULE_COUNTERS = 512,
-	/* Numbers of interfaces that rules can look at. */
+	/* Numbers of interfaces that rules can match. */
 	STEER_RULE_INTERFACES = 64,
 	/* Index of frames without a VLAN tag. */
 	STEER_NO_VLAN = 4096,
@@ -80,7 +80,7 @@ enum steer_policy {
 	STEER_RPS,
 	STEER_BOUND,
 	STEER_SPARSE,
-	/* The hash picks a bucket. Buckets can also stand behind the following rules, and STEER_SPARSE. */
+	/* The hash picks a bucket. Buckets can also follow the rules below, and STEER_SPARSE. */
 	STEER_BALANCE,
 	STEER_RFS,
 	STEER_RFS_SPARSE,
@@ -107,12 +107,12 @@ enum steer_options {
 	STEER_KEY_L2TP = 4,
 	STEER_KEY_WIREGUARD = 8,
 	STEER_KEYS = 15,
-	/* Kinds whose number is no key. */
+	/* Kinds whose number cannot be a key. */
 	STEER_KIND_VXLAN = 16,
 	STEER_KIND_GENEVE = 32,
-	/* The number of the outermost tunnel is read. */
+	/* Read the number of the outermost tunnel. */
 	STEER_NUMBERS = 64,
-	/* Tunnels are entered. */
+	/* Enter tunnels. */
 	STEER_INNER = 128,
 };
 

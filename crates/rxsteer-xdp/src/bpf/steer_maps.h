@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The maps, and the functions through which the policy reaches its state. The maps are arrays of whole cache lines that
- * can be mapped into memory: a lookup is a bounds check and an addition, and user space reads without a system call.
- * User space sets the sizes before loading. No map is a per-CPU map, since such a map allocates, and is read, for every
- * possible CPU.
+ * The maps, and the functions through which the policy accesses its state. Most maps are arrays of whole cache lines
+ * that user space maps into memory: a lookup is a bounds check and an addition, and user space reads without a system
+ * call. User space sets the sizes before loading. No map is a per-CPU map: such a map allocates memory for every
+ * possible CPU, and user space would have to read all of it.
  */
 #ifndef STEER_MAPS_H
 #define STEER_MAPS_H
@@ -39,8 +39,7 @@ const volatile __u8 steer_flow_stats = 1;
 const volatile __u8 steer_generic = 0;
 /* The CPUMAP program's verdict: XDP_PASS, except in measurements of the path up to it. */
 const volatile __u32 steer_cpumap_verdict = 2;
-/* The enums that user space needs: type information contains an enum only when a variable has it. No program reads
- * this. */
+/* The enums that user space needs: BTF contains an enum only if a variable has that type. No program reads this. */
 const volatile struct steer_enums {
 	enum steer_limits limits;
 	enum steer_options options;
@@ -53,26 +52,26 @@ const volatile struct steer_enums {
 	enum steer_rule_fields rule_fields;
 } steer_enums = {};
 
-/* Written by user space before loading, read by the programs. It is no constant, since the memory that a global function
- * gets (steer_walk) must be writable. */
+/* User space writes this before loading; the programs read it. It is not constant, since memory that is passed to a
+ * global function (steer_walk) must be writable. */
 struct steer_hash_words steer_words = {};
 
-/* Written by user space, read by the programs. */
+/* User space writes these; the programs read them. */
 struct steer_config steer_configs[STEER_CONFIGS] = {};
 __u32 steer_active = 0;
-/* STEER_NUMBERS if rules look at the numbers of tunnels; otherwise 0. */
+/* STEER_NUMBERS if rules match tunnel numbers; otherwise 0. */
 __u32 steer_rule_options = 0;
 struct steer_device steer_devices[STEER_MAX_DEVICES] = {};
 /* The ids of the two CPUMAPs, since the tracepoints also report other CPUMAPs. */
 __u32 steer_map_ids[STEER_GENERATIONS] = {};
 
-/* The idle time in jiffies after which a flow's line may be given to another flow; and the shorter one that applies
- * when no line is free. */
+/* The idle time in jiffies after which another flow may take a flow's line; and the shorter time that applies when no
+ * line is free. */
 __u32 steer_flow_idle_after = 0;
 __u32 steer_flow_idle_least = 0;
 /* How often flow statistics were cleared. */
 __u32 steer_flow_epoch = 0;
-/* Whether GRO is from time to time flushed fully (where a tick is long). Otherwise it is flushed only of old packets.
+/* Whether the kernel from time to time flushes GRO fully (where a tick is long). Otherwise it flushes only old packets.
  * See rule (b) of steer_order.h. */
 __u32 steer_flushes_fully = 0;
 
@@ -82,7 +81,8 @@ __u64 steer_addresses[STEER_ADDRESSES] = {};
 /* The hashes of flows whose frames had partial checksums, indexed by their lower bits; see steer_checksum.h. */
 __u32 steer_partials[STEER_PARTIALS] = {};
 
-/* For each CPU, one cache line. This is not a map, which saves a lookup for each frame and each context switch. */
+/* One cache line for each CPU. It is a variable instead of a map, to save a lookup for each frame and each context
+ * switch. */
 struct steer_running steer_runnings[STEER_MAX_CPUS] __attribute__((aligned(64))) = {};
 
 /* The lock that a CPU holds while it assigns a sparse slot. */
@@ -101,7 +101,7 @@ __u64 steer_ktime_now = 0;
 		__type(value, value_type);           \
 	} name SEC(".maps")
 
-/* Elements are a struct steer_slot, or only its first eight bytes where flows are not counted. The map has no BTF value
+/* Elements are a struct steer_slot, or only its first eight bytes if flows are not counted. The map has no BTF value
  * type, since that type would fix the element size. User space gets the type from this variable. */
 const volatile struct steer_slot steer_slot_type = {};
 struct {
@@ -156,8 +156,8 @@ struct {
 	__type(value, __u32);
 } steer_tunnels SEC(".maps");
 
-/* A ring buffer of struct steer_ended: the final counts of flows that ended, which user space takes. User space sets
- * its size before loading. */
+/* A ring buffer of struct steer_ended: the final counts of flows that ended. User space reads it, and sets its size
+ * before loading. */
 const volatile struct steer_ended steer_ended_type = {};
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -175,7 +175,7 @@ struct {
 STEER_CPUMAP(steer_ring_0);
 STEER_CPUMAP(steer_ring_1);
 
-/* The key words of the flow hash. The compiler must not see which object the pointer refers to; it would otherwise load
+/* The key words of the flow hash. The compiler must not see which object the pointer refers to: otherwise it would load
  * the address again for each access. */
 static __always_inline const struct steer_hash_words *steer_hash_key(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Rules before the policy: the first rule that matches a packet. The method is that of rxsteer-core/src/matching: a
- * table for each header field has, for each value, the set of rules that the value leaves (a bit for each rule), and the
- * rule is the first in all these sets. So the cost depends on the fields that rules look at, and not on the number of
- * rules. User space compiles the tables (src/rules.rs).
+ * Rules before the policy: finds the first rule that matches a packet. The method is that of rxsteer-core/src/matching:
+ * a table for each header field has, for each value, the set of rules that remain possible (a bit for each rule). The
+ * first rule that is in all these sets matches. So the cost depends on the fields that rules use, and not on the number
+ * of rules. User space compiles the tables (src/rules.rs).
  */
 #ifndef STEER_MATCH_H
 #define STEER_MATCH_H
@@ -11,7 +11,7 @@
 #include "steer_xdp.h"
 #include "steer_maps.h"
 
-/* The fields of a packet that rules look at. */
+/* The fields of a packet that rules can match. */
 struct steer_asked {
 	__u16 src_port;
 	__u16 dst_port;
@@ -36,7 +36,7 @@ static __always_inline void steer_keep(__u64 *kept, const struct steer_matcher *
 	kept[3] &= set[3];
 }
 
-/* Removes the rules that the two ends of a packet do not leave. */
+/* Removes the rules that the source and destination of a packet exclude. */
 static __always_inline void steer_keep_ends(__u64 *kept, const struct steer_matcher *matcher,
 					    const struct steer_rule_end *src, const struct steer_rule_end *dst)
 {
@@ -51,7 +51,7 @@ static __always_inline void steer_keep_ends(__u64 *kept, const struct steer_matc
 	kept[3] &= of_src[3] | of_dst[3];
 }
 
-/* The rules that the address in `key` leaves. */
+/* The rules that remain possible for the address in `key`. */
 static __always_inline const struct steer_rule_end *steer_net_of(const struct steer_net_key *key,
 								 const struct steer_rule_end *otherwise)
 {
@@ -60,7 +60,7 @@ static __always_inline const struct steer_rule_end *steer_net_of(const struct st
 	return found ? found : otherwise;
 }
 
-/* Reads an address of the packet into `key`: 0 if it is there. The verifier must see constant lengths. */
+/* Reads an address of the packet into `key`; returns 0 if that succeeded. The verifier must see constant lengths. */
 static __always_inline int steer_read_address(STEER_FRAME frame, const struct steer_asked *asked, __u32 end,
 					      struct steer_net_key *key)
 {
@@ -105,7 +105,7 @@ static __always_inline __u64 steer_dscp(STEER_FRAME frame, const struct steer_as
 
 	if (STEER_LOAD(frame, asked->ip_offset, begin, 2))
 		return 0;
-	/* The traffic class of IPv6 begins behind the four bits of the version. */
+	/* The traffic class of IPv6 begins after the four bits of the version. */
 	if (asked->version == 4)
 		return begin[1] >> 2;
 	return begin[0] << 2 | begin[1] >> 6;
@@ -124,8 +124,8 @@ static __always_inline void steer_keep_tunnel(__u64 *kept, const struct steer_ma
 	steer_keep(kept, matcher, found ? *found : matcher->no_tunnel);
 }
 
-/* The number of a word's only bit, by a de Bruijn sequence: C. E. Leiserson, H. Prokop and K. H. Randall, "Using de Bruijn
- * sequences to index a 1 in a computer word" (1998). BPF has no instruction for this, clang 14 cannot compile
+/* The number of a word's only set bit, by a de Bruijn sequence: C. E. Leiserson, H. Prokop and K. H. Randall, "Using de
+ * Bruijn sequences to index a 1 in a computer word" (1998). BPF has no instruction for this, clang 14 cannot compile
  * __builtin_ctzll for it, and the verifier would follow each branch of a search. */
 static const __u8 steer_bit_numbers[64] = {
 	0, 1, 48, 2, 57, 49, 28, 3, 61, 58, 50, 42, 38, 29, 17, 4,
@@ -141,9 +141,9 @@ static __always_inline __u32 steer_lowest_bit(__u64 word)
 }
 
 /* The first rule of a configuration that matches a packet, plus one; 0: none. Counts the packet. `rest` is that of the
- * packet with its VLAN in the upper 16 bits, and `where` has what was found, the offset of the IP header in bits 8 to 23,
- * and the tunnel's number in the upper half. All are numbers: so the verifier checks this function once, and not for each
- * way to it. `config` has the number of the interface in its upper half. */
+ * packet with its VLAN in the upper 16 bits. `where` has `found` in bits 0 to 7, the offset of the IP header in bits 8
+ * to 23, and the tunnel's number in the upper half. `config` has the number of the interface in its upper half. All
+ * arguments are numbers, so the verifier checks this function once, and not for each path to it. */
 __noinline __u32 steer_match(struct xdp_md *ctx, __u64 rest, __u64 where, __u32 config, __u32 rx_cpu)
 {
 	struct steer_asked asked = {

@@ -7,8 +7,8 @@
  *                                       dequeued = 7                       delivered = 7, but when?
  *
  * Each RX CPU numbers the frames that it sends to each ring. Of the frames that go where their flow's last frame went,
- * every eighth carries its sequence number; all other frames carry it (steer_seq.h). A frame that a full ring refused
- * is therefore only a gap, and needs no accounting. `dequeued` is the last number that the CPUMAP program read. The
+ * every eighth carries its sequence number; all other frames carry it (steer_seq.h). So a frame that a full ring
+ * refused is only a gap, and needs no accounting. `dequeued` is the last number that the CPUMAP program read. The
  * frames of a pair arrive there in order, since the bulk queue, the ring and the thread are each first in, first out.
  * So all frames with lower numbers have also arrived, or were lost. But up to 8 frames of the present batch, and up to
  * 64 frames that GRO holds, may not be delivered yet. `delivered` follows `dequeued`
@@ -24,7 +24,7 @@
  * The tracepoint of an iteration fires before the frames of that iteration are delivered, so (b) does not count the
  * frames of the present iteration.
  *
- * Only the ring's thread writes this state, with bottom halves off or in the switch away from that thread.
+ * Only the ring's thread writes this state, with bottom halves disabled or in the switch away from that thread.
  */
 #ifndef STEER_ORDER_H
 #define STEER_ORDER_H
@@ -45,12 +45,11 @@ enum steer_age {
 	STEER_NEW = 0,
 	/* GRO had them at the time in `received_at`, or before. */
 	STEER_RECEIVED,
-	/* A later tick has come, and the 64 frames are being counted. */
+	/* A later tick has begun, and the 64 frames are being counted. */
 	STEER_OLD,
 };
 
-/* Counts a frame that the ring's CPUMAP program saw. This comes before its number is noted; see `look_at` in
- * src/rings.rs. */
+/* Counts a frame that the ring's CPUMAP program saw, before steer_dequeued() notes its number: see src/rings/lost.rs. */
 static __always_inline void steer_passed(struct steer_ring *ring)
 {
 	WRITE_ONCE(ring->passed, ring->passed + 1);
@@ -60,8 +59,8 @@ static __always_inline void steer_passed(struct steer_ring *ring)
 static __always_inline void steer_dequeued(struct steer_ring *ring, struct steer_pair *pair, __u32 rx_cpu, __u32 seq)
 {
 	/* If neither rule applies for a long time, `delivered` must not fall so far behind that it compares as ahead. A
-	 * frame that far behind is delivered, unless that many frames were refused while the thread was held up with
-	 * packets in its hands. */
+	 * frame that far behind is delivered, unless the ring refused that many frames while the thread could not run
+	 * and still held packets. */
 	if ((__s32)(seq - pair->delivered) > 1 << 30)
 		WRITE_ONCE(pair->delivered, seq - (1 << 30));
 	WRITE_ONCE(pair->dequeued, seq);
@@ -78,7 +77,7 @@ static __always_inline void steer_dequeued(struct steer_ring *ring, struct steer
 
 /* ORDER: an exchange is a full barrier: a reader that sees the number finds the packets delivered. It pairs with the
  * READ_ONCE in steer_is_delivered; the accesses that follow it there depend on it. User space may already have stored a
- * later number: when the last frames were lost, user space detects that first. */
+ * later number, since it is the first to detect that the last frames were lost. */
 static __always_inline void steer_publish(struct steer_pair *pair, __u32 number)
 {
 	if ((__s32)(number - READ_ONCE(pair->delivered)) > 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What is known of a packet once its headers were read, and the numbers that occur in them. The includer defines what
- * steer_parse.h asks for. */
+/* What is known about a packet once its headers were read, and the numbers that occur in them. The includer defines
+ * what steer_parse.h requires. */
 #ifndef STEER_PACKET_H
 #define STEER_PACKET_H
 
@@ -17,7 +17,7 @@ enum steer_class {
 };
 
 enum steer_found {
-	/* `rest` has ports that were read from the header of a packet that is no fragment. */
+	/* `rest` has ports from the header of a packet that is not a fragment. */
 	STEER_FOUND_PORTS = 1,
 	STEER_FOUND_TUNNEL_SHIFT = 1,
 };
@@ -29,7 +29,7 @@ struct steer_packet {
 	__u8 class;
 	/* The TCP flags; 0 without a complete TCP header. */
 	__u8 tcp_flags;
-	/* `key` is filled. That is the case for all flows except those of IPv4 frames that were read in place. */
+	/* `key` is filled: for all flows except those of IPv4 frames that were read in place. */
 	__u8 has_key;
 	/* STEER_FOUND_PORTS; and with STEER_NUMBERS, the kind of the outermost tunnel, of enum steer_options, shifted
 	 * by STEER_FOUND_TUNNEL_SHIFT. Geneve counts as VXLAN. */

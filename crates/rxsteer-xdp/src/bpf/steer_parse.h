@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * From the bytes of a frame to its flow and flow hash. This does for Ethernet frames what crates/rxsteer-packet does,
- * for BPF and, in tests, for the host CPU. The code here reads the frames that make up nearly all traffic in place; all
- * other frames are walked (steer_steps.h). Invariant: both give the same results as rxsteer_packet::dissect.
+ * Finds the flow and flow hash of a frame. This does for Ethernet frames what crates/rxsteer-packet does, for BPF and,
+ * in tests, for the host CPU. The code here reads the frames that make up nearly all traffic in place; for all
+ * other frames it calls the walk (steer_steps.h). Invariant: both give the same results as rxsteer_packet::dissect.
  *
- * No helper is called by name. The includer has to define before:
+ * The code calls no helper by name. The includer must define before:
  *   STEER_FRAME                              the type of a frame, the argument of the next four
  *   STEER_LOAD(frame, offset, to, length)    copies `length` bytes; returns 0 if they exist
  *   STEER_FRAME_LEN(frame)                   the length of the whole frame in bytes
  *   STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame)
  *                                            the part that can be read in place, possibly empty
- *   STEER_GLOBAL                             how a function is declared that BPF programs can call: in BPF not static
+ *   STEER_GLOBAL                             the declaration of a global function; in BPF it must not be static
  *   STEER_REPEAT(count, function, context)   calls long function(__u32 index, void *context) until
  *                                            it returns 1, `count` times at most
  */
@@ -48,7 +48,7 @@ static __always_inline int steer_portless(__u8 protocol, __u16 fragment, int opt
 					    protocol != STEER_IPV6_IN_IP);
 }
 
-/* Reads an IPv4 header without options, and a complete TCP or UDP header behind it, if there is one. At least 42 bytes
+/* Reads an IPv4 header without options, and a complete TCP or UDP header after it, if there is one. At least 42 bytes
  * are present. */
 static __always_inline int steer_fast_ipv4(const void *frame, const void *data_end, int options,
 					   const struct steer_hash_words *words,
@@ -165,13 +165,13 @@ static __always_inline int steer_fast_tagged(const void *data, const void *data_
 	kind = STEER_U16(data + 12);
 	if (kind != __builtin_bswap16(0x8100) && kind != __builtin_bswap16(0x88a8))
 		return 0;
-	/* Here, so that there are enough registers below. */
+	/* Done here, so that there are enough registers below. */
 	packet->vlan = steer_vlan(STEER_U16(data + 14));
 	packet->ip_offset = 18;
 	return steer_fast_path(data + 4, data_end, options, words, packet);
 }
 
-/* Reads a frame with one tag in place. This function is not inlined, so that the code for the frames above has all
+/* Reads a frame with one tag in place. This function is not inlined, so that the code for untagged frames has all
  * registers. Returns 0 for any other frame. */
 static __noinline int steer_parse_tagged(STEER_FRAME frame, int options,
 					 const struct steer_hash_words *words,
@@ -192,7 +192,7 @@ static __always_inline __u32 steer_parse(STEER_FRAME frame, int options,
 	if (__builtin_expect(
 		    steer_fast_path(STEER_FRAME_BEGIN(frame), STEER_FRAME_END(frame), options, words, packet), 1))
 		return packet->hash;
-	/* The walk is called here, and not below steer_parse_tagged, since the stacks of functions that call each other
+	/* The walk is called here, and not in steer_parse_tagged, since the stacks of functions that call each other
 	 * add up. */
 	if (!steer_parse_tagged(frame, options, words, packet)) {
 		*packet = (struct steer_packet){0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The choice of the CPU: the policy of rxsteer-core, implemented a second time in C. It is compiled for BPF and also
- * for the host CPU, for the test that compares it with the Rust policy decision by decision. No BPF helper is called
- * here. The includer has to provide the following before it includes this file:
+ * The choice of the CPU: the policy of rxsteer-core, implemented a second time in C. It is compiled for BPF, and also
+ * for the host CPU, where a test compares it with the Rust policy decision by decision. The code here calls no BPF
+ * helper. The includer must provide the following before it includes this file:
  *
  *   steer_slot_at(index)          the slot of a flow table
  *   steer_row_at(index)           the settings of an RX queue
@@ -32,9 +32,9 @@
 
 /* ------------------------------------------------------------------------------------------ rfs */
 
-/* Unlike everything else, desired CPUs are kept for each direction. When both ends of a connection are on this machine
- * (in two containers, say), each of the two applications needs the packets that *it* receives on its own CPU.
- * `reversed` is 1 if the packets' source address is above their destination address, else 0. */
+/* Unlike all other state, desired CPUs are kept for each direction. When both ends of a connection are on this machine
+ * (in two containers, for example), each application needs the packets that *it* receives on its own CPU. `reversed` is
+ * 1 if the packets' source address is above their destination address, else 0. */
 static __always_inline __u32 steer_sock_hash(__u32 hash, __u32 reversed)
 {
 	return hash ^ (STEER_REVERSED * reversed);
@@ -56,7 +56,7 @@ static __always_inline __u32 steer_desired(const struct steer_config *config, __
 	return desired && steer_cpu_is(config, desired - 1, STEER_CPU_DESIRED) ? desired : 0;
 }
 
-/* Records that the application that consumes the flow runs on `cpu`. The entry is written only when it changes, so that
+/* Records that the application that consumes the flow runs on `cpu`. It writes the entry only when it changes, so that
  * the cache line stays shared as long as no application moves. */
 static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 {
@@ -68,8 +68,8 @@ static __always_inline void steer_record_desired(__u32 hash, __u32 cpu)
 		WRITE_ONCE(line->word[index % STEER_LINE_WORDS], desired);
 }
 
-/* Clears the desired CPU of a flow that has ended, if the entry still holds it. (If another flow's desired CPU is
- * recorded in between, it is lost as well, and is recorded again with that flow's next packet.) */
+/* Clears the desired CPU of a flow that has ended, if the entry still holds it. (If another CPU records another flow's
+ * desired CPU in between, that is lost as well, and is recorded again with that flow's next packet.) */
 static __always_inline void steer_forget_desired(__u32 hash)
 {
 	__u32 index = hash & steer_sock_mask;
@@ -85,7 +85,7 @@ static __always_inline void steer_forget_desired(__u32 hash)
 
 /* ------------------------------------------------------------------------------------ all rules */
 
-/* A packet of the bucket's votes: for the flow that has them, or against it. */
+/* Counts one vote of a bucket's packet: for the flow that has the votes, or against it. */
 static __always_inline void steer_vote(struct steer_bucket *bucket, __u32 hash)
 {
 	__u32 votes = bucket->votes;
@@ -98,7 +98,8 @@ static __always_inline void steer_vote(struct steer_bucket *bucket, __u32 hash)
 		bucket->votes = votes - 1;
 }
 
-/* Counts a packet of a bucket; `bucket` is STEER_MAX_BUCKETS plus a CPU for a packet that another rule sent there. */
+/* Counts a packet of a bucket. For a packet that another rule sent to a CPU, `bucket` is STEER_MAX_BUCKETS plus that
+ * CPU. */
 static __always_inline void steer_count_bucket(__u32 rx_cpu, __u32 bucket, __u32 hash)
 {
 	struct steer_bucket *counts = steer_bucket_at(rx_cpu, bucket);
@@ -107,8 +108,8 @@ static __always_inline void steer_count_bucket(__u32 rx_cpu, __u32 bucket, __u32
 		steer_vote(counts, hash);
 }
 
-/* The hash selects an entry of the map: (hash * length) >> 32; of the table where there are buckets. The receiving CPU
- * replaces an offline CPU. */
+/* The target by the hash, which selects an entry of the map (or of the table of buckets): (hash * length) >> 32. The
+ * receiving CPU replaces an offline CPU. */
 static __always_inline struct steer_target steer_by_hash(const struct steer_config *config,
 							 const struct steer_arrival *packet, struct steer_map map)
 {
@@ -148,7 +149,7 @@ static __always_inline struct steer_target steer_fixed_target(const struct steer
 	return target;
 }
 
-/* The target of a packet that a rule before the policy matches, which has no policy of its own. */
+/* The target of a packet that matches a rule before the policy, if this rule has no policy of its own. */
 static __always_inline struct steer_target steer_by_match(const struct steer_config *config,
 							  const struct steer_arrival *packet,
 							  const struct steer_action *action)
@@ -234,15 +235,15 @@ static __always_inline __u32 steer_passes(const struct steer_config *config, con
  * - the ring in its slot has *delivered* the last packet sent there, or dropped it: no packet of the flow is under way.
  *   steer_order.h explains what "delivered" means, and why this holds.
  *
- * Otherwise the packet follows the slot, and queues behind the earlier packets of its flow. If the slot already names
+ * Otherwise the packet follows the slot, and queues after the earlier packets of its flow. If the slot already names
  * the target's ring, the sequence numbers need not be read. If this rule is wrong, every test of
- * bpf-native/tests/policy.rs fails, and so do the comparisons of xdp/tests/policy.rs, which run in the kernel. Without
- * this rule, packets on live traffic arrive out of order within seconds: `without_the_guard_packets_come_late`
- * (lab/tests/live/order.rs).
+ * rxsteer-bpf-native/tests/policy.rs fails, and so do the comparisons of rxsteer-xdp/tests/policy.rs, which run in the
+ * kernel. Without this rule, packets of live traffic arrive out of order within seconds:
+ * `without_the_guard_packets_come_late` (rxsteer-live/tests/live/order.rs).
  *
- * Hysteresis goes beyond this rule, for the sake of the other flows that share the slot. A packet that only its hash
- * places (or that no rule places, so that it stays) also follows a slot whose packets are delivered, as long as the
- * slot has hysteresis left and its CPU is online and in a map (where flows may move at all: not under rps).
+ * Hysteresis extends this rule, for the other flows that share the slot. A packet that is placed only by its hash (or
+ * by no rule, so that it stays) also follows a slot whose packets are delivered, as long as the slot has hysteresis
+ * left and its CPU is online and in a map. This applies only to policies that move flows, so not to rps.
  *
  * A packet that a rule lets pass has no sequence number. The next packet of its slot that does not pass goes through the
  * ring of the receiving CPU `rx_cpu` first (STEER_SLOT_PASSED).
@@ -317,11 +318,11 @@ static long steer_add_waiting(__u32 rx_cpu, struct steer_waiting *waiting)
 		return 1;
 	dequeued = READ_ONCE(pair->dequeued);
 	delivered = READ_ONCE(pair->delivered);
-	/* User space may have a later number: it can know that frames sent before the limit was set, which carried no
+	/* `delivered` may be ahead: user space can find that frames sent before the limit was set, which carried no
 	 * number, are delivered. */
 	if ((__s32)(delivered - dequeued) > 0)
 		dequeued = delivered;
-	/* Frames that a full ring refused last may be counted until the pair's next frame is seen. */
+	/* The count may include frames that a full ring refused, until the thread sees the pair's next frame. */
 	under_way = READ_ONCE(line->word[waiting->ring % STEER_LINE_WORDS]) - dequeued;
 	if (under_way > 0)
 		waiting->packets += under_way;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sending a frame through a ring, in one of two ways. steer_send_on is for frames of which the receiver needs nothing
- * but the sequence number; every eighth frame carries it. steer_send is for frames that have to be recorded in their
- * flow's slot; such a frame carries its sequence number whenever it can. steer_seq.h defines how a frame carries it.
+ * Sends a frame through a ring, in one of two ways. steer_send_on is for frames that are not recorded in a slot: only
+ * every eighth carries its sequence number. steer_send is for frames that are recorded in their flow's slot: such a
+ * frame carries its sequence number whenever it can. steer_seq.h defines how a frame carries it.
  */
 #ifndef STEER_SEND_H
 #define STEER_SEND_H
@@ -12,8 +12,8 @@
 #include "steer_order.h"
 #include "steer_delay.h"
 
-/* Notes when a frame was sent that is sampled. A function of its own, which the verifier checks once, and which the
- * other frames do not call. */
+/* Notes when a sampled frame was sent. This is a separate function, so that the verifier checks it once, and so that
+ * other frames do not pay for it. */
 __noinline int steer_sample(__u32 rx_cpu, __u32 ring, __u32 seq)
 {
 	struct steer_sent *sent = steer_sent_at(rx_cpu, ring);
@@ -25,8 +25,8 @@ __noinline int steer_sample(__u32 rx_cpu, __u32 ring, __u32 seq)
 }
 
 /* Whether the frame can carry the sequence number in its header; the result is that of steer_address_index(). It cannot
- * do so behind metadata of another program, since that metadata would be taken for ours; nor in generic mode, where the
- * kernel would take a changed destination address for a change of the packet's receiver. */
+ * do so after metadata of another program, since the receiver would mistake that metadata for ours; nor in generic
+ * mode, where the kernel treats a changed destination address as a change of the packet's receiver. */
 static __always_inline __u32 steer_address_index_of(struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
@@ -36,8 +36,8 @@ static __always_inline __u32 steer_address_index_of(struct xdp_md *ctx)
 	return steer_address_index(data, (void *)(long)ctx->data_end, steer_addresses);
 }
 
-/* Puts the sequence number in front of the frame. Returns 0 when there is no room, or when the driver does not support
- * metadata. */
+/* Puts the sequence number into metadata before the frame. Returns 0 when there is no room, or when the driver does not
+ * support metadata. */
 static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_number *number)
 {
 	struct steer_meta *meta;
@@ -45,7 +45,7 @@ static __always_inline int steer_number(struct xdp_md *ctx, const struct steer_n
 	if (!STEER_HAS_METADATA(ctx))
 		return 0;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta))) {
-		/* Another program may have left metadata in front of the frame, which no later program reads. Such a
+		/* Another program may have left metadata before the frame, which no later program reads. Such a
 		 * frame must not pass, since it would overtake the numbered frames. */
 		if (bpf_xdp_adjust_meta(ctx, (int)(ctx->data - ctx->data_meta)) ||
 		    bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
@@ -66,8 +66,8 @@ static __always_inline int steer_pass(struct steer_counters *counters)
 	return XDP_PASS;
 }
 
-/* When the map of a call is known, the verifier makes the call direct. Without the barrier, the compiler merges
- * these two calls into one with a variable map. That call goes through a function table, which is expensive with
+/* When the map of a call is constant, the verifier makes the call direct. Without the barrier, the compiler merges
+ * these two calls into one with a variable map. That call uses a function table, which is expensive with
  * retpolines. */
 static __always_inline long steer_redirect(const struct steer_dest *dest)
 {
@@ -81,8 +81,8 @@ static __always_inline long steer_redirect(const struct steer_dest *dest)
 	return bpf_redirect_map(&steer_ring_0, dest->cpu, XDP_PASS);
 }
 
-/* Whether the frame cannot be mistaken on arrival for a frame with a sequence number. The ethertype and the IP version
- * show that. Metadata of another program would be taken for ours. */
+/* Whether the receiver cannot mistake the frame for one with a sequence number. The ethertype and the IP version show
+ * this. The receiver would mistake metadata of another program for ours. */
 static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
@@ -92,10 +92,10 @@ static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 	       steer_is_ip_alone(STEER_U32(data + 12));
 }
 
-/* Sends to `dest` a frame of which nothing but the sequence number has to be known, and returns that number in `seq`.
- * Only every eighth frame carries it, so most frames are only read here. The ring's thread has to fetch each written
- * line from this CPU's cache, and this CPU fetches it again when the memory is reused. Returns -1 if the frame cannot
- * be sent this way, and then has done nothing. */
+/* Sends to `dest` a frame that is not recorded in a slot, and returns its sequence number in `seq`. Only every eighth
+ * frame carries it, so most frames are only read here. (Writes are expensive: the ring's thread fetches each written
+ * line from this CPU's cache, and this CPU fetches it again when the memory is reused.) Returns -1, and does nothing,
+ * if the frame cannot be sent this way. */
 static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_dest *dest, __u32 rx_cpu, __u32 *seq)
 {
 	struct steer_number number = { .rx_cpu = rx_cpu, .ring = dest->cpu * STEER_GENERATIONS + dest->generation };
@@ -107,8 +107,8 @@ static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_
 	number.seq = tails->word[number.ring % STEER_LINE_WORDS] + 1;
 	if (!(number.seq % STEER_SEQ_EACH)) {
 		address_index = steer_address_index((void *)(long)ctx->data, (void *)(long)ctx->data_end, steer_addresses);
-		/* If the driver supports metadata, this frame has to take metadata. Otherwise it goes without its
-		 * sequence number, like most frames. */
+		/* If the driver supports metadata, this frame must use it. Otherwise the frame carries no sequence
+		 * number, like most frames. */
 		if (!address_index && STEER_HAS_METADATA(ctx))
 			return -1;
 	}
@@ -140,9 +140,9 @@ struct steer_work {
 	__u32 cpu;
 };
 
-/* Sends the frame to `dest` under the next sequence number of this CPU, and records that in the flow's slot. A deferred
- * flow waits for this number to be delivered, and that must not depend on a later frame, so the frame carries its
- * number whenever it can. */
+/* Sends the frame to `dest` with this CPU's next sequence number, and records that in the flow's slot. A deferred flow
+ * waits for the delivery of this number, which must not depend on a later frame. So the frame carries its number
+ * whenever it can. */
 static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_work *work,
 				      const struct steer_config *config, struct steer_counters *counters,
 				      struct steer_slot *slot, const struct steer_dest *dest)
@@ -162,17 +162,17 @@ static __always_inline int steer_send(struct xdp_md *ctx, const struct steer_wor
 	address_index = steer_address_index_of(ctx);
 	if (!address_index) {
 		in_front = steer_number(ctx, &number);
-		/* A frame that passes overtakes the frames in the ring, so it passes only if it cannot go without a
-		 * sequence number either. */
+		/* A frame that passes overtakes the frames in the ring. So it passes only if it cannot be sent without
+		 * a sequence number either. */
 		if (!in_front && !steer_can_go_without_seq(ctx)) {
 			counters->unnumbered++;
 			return steer_pass(counters);
 		}
 	}
 	if (STEER_REDIRECT(dest) != XDP_REDIRECT) {
-		/* The CPU has no ring. The sequence number must not stay in front of a frame that goes to the stack. A
-		 * ring that the slot still names has been removed with all its contents. Its last number would never be
-		 * reported as delivered, and the flow would bypass the ring for ever. */
+		/* The CPU has no ring. The sequence number must not stay before a frame that goes to the stack. If the
+		 * slot still names a ring, that ring was removed with all its contents. Nothing would ever report its
+		 * last number as delivered, and the flow would bypass the ring for ever. */
 		if (in_front)
 			bpf_xdp_adjust_meta(ctx, sizeof(struct steer_meta));
 		slot->packed = 0;

@@ -3,8 +3,8 @@
  * How a frame carries its sequence number in its own header. Not every frame has to carry it: the frames of a pair
  * arrive in the order of their numbers, so a frame that carries its number also accounts for the frames before it.
  *
- * Metadata in front of a frame is added and removed by a call into the kernel each time, which costs more than parsing.
- * So where possible, the number is written over header bytes whose value can be restored:
+ * To add or remove metadata before a frame, a program must call the kernel, which costs more than parsing. So where
+ * possible, the program writes the number over header bytes whose value can be restored:
  *
  *   offset   0        4      6           12     14
  *            destination     source      type   version
@@ -14,12 +14,12 @@
  * bits), a mark (1 bit), and the other 4 bits of the index. The ethertype follows from the version: IPv4 or IPv6.
  *
  * The mark is the opposite of a bit of the ethertype. It is set for IPv4, whose ethertype has this bit clear, and clear
- * for IPv6. So a frame that was sent unchanged is never taken for a frame with a number.
+ * for IPv6. So the receiver never mistakes a frame that was sent unchanged for a frame with a number.
  *
  * Invariant: an entry of the table is written once and never changed. A CPU that has seen an entry filled may therefore
- * send that entry's index, at any time, to any CPU. If a frame's entry is taken by another address, the frame takes
- * metadata, as a tagged frame does. An attacker who fills the table with made-up addresses makes frames more expensive
- * to send, and has no other effect. These functions are only called with frames in place, and call no helper.
+ * send that entry's index, at any time, to any CPU. If another address has taken a frame's entry, the frame needs
+ * metadata, as a tagged frame does. An attacker who fills the table with invented addresses makes frames more expensive
+ * to send, and has no other effect. These functions access the frame in place, and call no helper.
  */
 #ifndef STEER_SEQ_H
 #define STEER_SEQ_H
@@ -54,7 +54,7 @@ _Static_assert(STEER_KIND_INDEX_SHIFT + STEER_KIND_INDEX_BITS == 16 &&
 	       STEER_WORD_RX_CPU_BITS + STEER_WORD_INDEX_BITS == 16, "of 16 bits each");
 _Static_assert(!(STEER_TYPE_IPV4 & STEER_KIND_MARK) && (STEER_TYPE_IPV6 & STEER_KIND_MARK) != 0, "the mark decides");
 
-/* Whether ethertype and version both say IPv4, or both say IPv6. `start` is bytes 12 to 15. */
+/* Whether ethertype and version are both those of IPv4, or both those of IPv6. `start` is bytes 12 to 15. */
 static __always_inline int steer_is_ip_alone(__u32 start)
 {
 	return (start & 0xf0ffff) == 0x400008 || (start & 0xf0ffff) == 0x60dd86;
@@ -133,8 +133,8 @@ static __always_inline int steer_decode_seq(void *data, const void *data_end, co
 	number->rx_cpu = word & ((1 << STEER_WORD_RX_CPU_BITS) - 1);
 	number->ring = kind & ((1 << STEER_KIND_RING_BITS) - 1);
 	index = (kind >> STEER_KIND_INDEX_SHIFT << 16 | word) >> STEER_WORD_RX_CPU_BITS;
-	/* The verifier of Linux 6.1 takes the `or` of two values for unbounded. The compiler knows the bounds, and
-	 * would remove the mask unless it cannot see where the value comes from. */
+	/* The verifier of Linux 6.1 treats the `or` of two values as unbounded. The compiler knows the bounds, and
+	 * would remove the mask if it could see where the value comes from. */
 	asm volatile("" : "+r"(index));
 	address = addresses[index & (STEER_ADDRESSES - 1)] >> 16;
 	*(steer_unaligned32 *)data = address;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The types and constants that the BPF programs and user space share; no other header is used by both. The compiler
- * writes these types and enums into the object's type information (BTF), and the build generates Rust from it:
- * src/abi.rs takes every size, mask and number from there, and asserts that those which rxsteer-core also defines are
- * the same. An enum that user space needs has to be a member of `steer_enums` (steer_maps.h).
+ * The types and constants that the BPF programs and user space share (with steer_limits.h; they share no other header).
+ * The compiler writes these types and enums into the object's type information (BTF), and the build generates Rust from
+ * it. src/abi.rs takes every size, mask and number from there, and asserts that those that rxsteer-core also defines
+ * are equal. An enum that user space needs must be a member of `steer_enums` (steer_maps.h).
  *
- * Terms: the RX CPU is the CPU that runs the XDP program (a producer). A ring is where a frame is sent; its number is
- * CPU * STEER_GENERATIONS + generation. Each CPU has an entry in up to two CPUMAPs (generations), so that one can drain
- * while the other is in use. Times are in jiffies.
+ * Terms: the RX CPU is the CPU that runs the XDP program (a producer). The programs send frames to rings; a ring's
+ * number is CPU * STEER_GENERATIONS + generation. Each CPU has an entry in up to two CPUMAPs (generations), so that one
+ * can drain while the other is in use. Times are in jiffies.
  */
 #ifndef STEER_SHARED_H
 #define STEER_SHARED_H
@@ -36,14 +36,14 @@ struct steer_hash_words {
 	__u64 finish_ipv6[3];
 };
 
-/* Where packets go that a rule before the policy matches: to the CPUs at `first` of the configuration's `map`, among
- * which the hash selects; to the receiving CPU if `len` is 0. */
+/* Where packets go that match a rule before the policy: to one of the CPUs at `first` of the configuration's `map`, by
+ * their hash; or to the receiving CPU if `len` is 0. */
 struct steer_action {
 	__u16 first;
 	__u16 len;
-	/* The packet passes, and goes through no ring. */
+	/* The packet passes instead of going through a ring. */
 	__u8 passes;
-	/* The number of the policy that decides instead, plus one; 0: none does. */
+	/* The number of the policy that decides instead, plus one; 0: none. */
 	__u8 policy;
 };
 
@@ -61,28 +61,28 @@ struct steer_config {
 	__u32 flow_limit;
 	/* The number of jiffies for which sparse slots and hashing count as active. */
 	__u64 inactive_after;
-	/* A frame of a flow that stays on its CPU goes through that CPU's ring, as other frames do, and does not
-	 * pass. */
+	/* A frame of a flow that stays on its CPU does not pass, but goes through that CPU's ring, as other frames
+	 * do. */
 	__u8 local_by_ring;
 	/* Decisions are made and counted, but every frame passes. */
 	__u8 shadow;
-	/* For tests of the order guard: without it flows are reordered. */
+	/* For tests of the order guard: turns the guard off, so that flows are reordered. */
 	__u8 without_guard;
 	/* Neither shadow mode nor a flow limit is set, so a packet that goes where its flow's previous packet went
 	 * needs no other rule. */
 	__u8 simple;
-	/* Every frame goes to its target, and its flow's slot is not read: these rules never move a flow, and nothing
-	 * is under way that was sent under other rules. See steer_unguarded.h. */
+	/* Every frame goes to its target, and the program does not read its flow's slot: these rules never move a flow,
+	 * and no frame that was sent under other rules is under way. See steer_unguarded.h. */
 	__u8 unguarded;
 	/* A flow goes to its target as soon as the order rule allows it. */
 	__u8 no_hysteresis;
 	/* When the hash decides, the flows of some slots have two target CPUs; see steer_is_boundary_slot. */
 	__u8 boundary_slots;
-	/* RX queues have maps or bindings of their own; see struct steer_row. */
+	/* Some RX queues have their own map or binding; see struct steer_row. */
 	__u8 by_queue;
 	/* A flow that no other rule places stays on the CPU that receives it. Otherwise its hash decides. */
 	__u8 else_local;
-	/* A flow gets no sparse slot before this packet of it within a second; 0 or 1: from the first one on. */
+	/* A flow gets a sparse slot with its packet of this number within a second; 0 or 1: with its first packet. */
 	__u8 after;
 	/* The hash picks one of this many buckets instead of an entry of the map; 0: there are no buckets. Their CPUs
 	 * begin at `first_bucket` of `map`. User space changes single entries while the configuration is active: every
@@ -91,8 +91,8 @@ struct steer_config {
 	__u16 first_bucket;
 	/* The number of rules before the policy. */
 	__u16 rules;
-	/* The CPU maps, one after another, each in ascending order. STEER_NO_CPU replaces an offline CPU, and stands
-	 * for the receiving CPU. */
+	/* The CPU maps, one after another, each in ascending order. STEER_NO_CPU replaces an offline CPU, and means the
+	 * receiving CPU. */
 	__u16 map[STEER_MAP_ENTRIES];
 	/* One bit for each map and CPU: the CPU is in the map and online, so that flows may have sparse slots there. */
 	__u64 members[STEER_MAX_MAPS * STEER_MAX_CPUS / 64];
@@ -101,7 +101,7 @@ struct steer_config {
 	struct steer_action action[STEER_MAX_RULES];
 };
 
-/* The header fields that rules before the policy look at. A field that no rule looks at is not read. */
+/* The header fields that rules before the policy match. The programs do not read a field that no rule uses. */
 enum steer_rule_fields {
 	STEER_RULE_VERSION = 1,
 	STEER_RULE_PROTOCOL = 2,
@@ -114,15 +114,15 @@ enum steer_rule_fields {
 	STEER_RULE_INTERFACE = 256,
 };
 
-/* The sets of rules that an address or a port leaves: of the rules about this end of the packet, and of the rules about
- * either end. */
+/* The sets of rules that remain possible for an address or a port: of the rules for this end of the packet (source or
+ * destination), and of the rules for either end. */
 struct steer_rule_end {
 	__u16 own;
 	__u16 either;
 };
 
-/* The compiled rules of a configuration, as rxsteer_core::matching::Tables has them: for each value of a field, the
- * number of the set of rules that it leaves. A packet matches the first rule that is in the sets of all its fields. */
+/* The compiled rules of a configuration, as in rxsteer_core::matching::Tables: for each value of a field, the number of
+ * the set of rules that remain possible. A packet matches the first rule that is in the sets of all its fields. */
 struct steer_matcher {
 	/* Bits of enum steer_rule_fields. */
 	__u32 fields;
@@ -131,13 +131,14 @@ struct steer_matcher {
 	__u16 protocol[256];
 	__u16 dscp[64];
 	__u16 vlan[STEER_NO_VLAN + 4];
-	/* Source and destination: of addresses in no prefix, of packets without ports, and of each port. */
+	/* For source and destination: the sets for addresses in no prefix, for packets without ports, and for each
+	 * port. */
 	struct steer_rule_end no_net[2];
 	struct steer_rule_end no_port[2];
 	struct steer_rule_end port[2][65536];
 	/* By the number of the interface. */
 	__u16 interface[STEER_RULE_INTERFACES];
-	/* Of packets of no tunnel. */
+	/* The set for packets without a tunnel. */
 	__u16 no_tunnel;
 	__u16 reserved[3];
 	/* The counter of each rule. */
@@ -149,7 +150,7 @@ struct steer_matcher {
 enum steer_net_bits { STEER_NET_BITS = 32 };
 
 struct steer_net_key {
-	/* Bits that are compared, those of the four bytes in front of the address included. */
+	/* The number of bits to compare, including those of the four bytes before the address. */
 	__u32 bits;
 	__u8 config;
 	/* 0: source, 1: destination. */
@@ -174,7 +175,7 @@ struct steer_rule_hits {
 };
 
 enum steer_cpu_bits {
-	/* A flow that only the fallback rule places may stay on this CPU for a while, since the CPU is in a map. */
+	/* A flow that only the fallback rule places may stay on this CPU for a while: the CPU is in a map. */
 	STEER_CPU_LINGER = 1,
 	/* The second generation is in use. */
 	STEER_CPU_GENERATION = 2,
@@ -182,7 +183,7 @@ enum steer_cpu_bits {
 	STEER_CPU_DESIRED = 4,
 };
 
-/* The settings of one RX queue, indexed by the number of its flow table. (In generic mode, where flow tables are by
+/* The settings of one RX queue, indexed by the number of its flow table. (In generic mode, where flow tables are per
  * CPU, an interface has enough numbers for its CPUs and for its RX queues.) */
 struct steer_row {
 	/* The queue's CPU map: its first index in `map`, its number of entries, and its map number. */
@@ -208,17 +209,17 @@ struct steer_device {
 };
 
 enum steer_device_flags {
-	/* GRO may still hold frames that passed a moment ago on this CPU. Until it cannot hold them any longer, all
-	 * frames go through this CPU's ring, whose thread cannot run before the poll that holds them ends. */
+	/* GRO may still hold frames that passed a moment ago on this CPU. As long as that is possible, all frames go
+	 * through this CPU's ring, whose thread cannot run before the poll that holds them ends. */
 	STEER_FLUSHING = 1,
 	/* The interface's frames may have a checksum that is not complete; see steer_checksum.h. */
 	STEER_MAY_BE_PARTIAL = 2,
 };
 
-/* One slot of a flow table, which is one cache line: the state of the order guard, and the statistics of one flow if
- * flow statistics are kept. Otherwise a slot has only `last_seq` and `packed`. `last_seq` (the lower half of an 8-byte
- * word) and `packed` form rxsteer_core::order::DevFlow, with the generation in a bit that is 0 there. The CPU that
- * receives the queue writes the slot. */
+/* One slot of a flow table, which is one cache line: the state of the order guard, and, if flow statistics are kept,
+ * the statistics of one flow. Without statistics a slot has only `last_seq` and `packed`. `last_seq` (the lower half of
+ * an 8-byte word) and `packed` form rxsteer_core::order::DevFlow, with the generation in a bit that is 0 there. The CPU
+ * that receives from the queue writes the slot. */
 struct steer_slot {
 	__u32 last_seq;
 	__u32 packed;
@@ -241,7 +242,7 @@ struct steer_slot {
 	__u32 moves;
 	/* Version of the counts; it is odd while some of them are moved. */
 	__u32 version;
-	/* The value of steer_flow_epoch that the counts belong to; counts of another epoch count as cleared. */
+	/* The value of steer_flow_epoch that the counts belong to. Counts of another epoch are treated as cleared. */
 	__u32 epoch;
 };
 
@@ -258,7 +259,7 @@ enum steer_slot_bits {
 	/* How many more packets in a row may follow the slot instead of their target. */
 	STEER_HYSTERESIS_SHIFT = 28,
 	/* The whole word: a rule let the flow's last packet pass. GRO may still hold it, so the next packet that does not
-	 * pass goes through the ring of the receiving CPU, whose thread runs after the poll that received both. */
+	 * pass goes through the receiving CPU's ring, whose thread runs after the poll that received both. */
 	STEER_SLOT_PASSED = 0x80000000,
 };
 _Static_assert(STEER_MAX_CPUS < STEER_SLOT_CPU + 1 && STEER_MAX_CPUS < STEER_SLOT_RX_CPU + 2, "a CPU fits");
@@ -273,15 +274,15 @@ struct steer_share {
 struct steer_flow {
 	struct steer_flow_key key;
 	/* The CPUs that the flow was sent to before, plus one, in the order in which it first left them; 0 ends the
-	 * list. The present CPU is in the list if the flow was there before. */
+	 * list. The list also has the present CPU if the flow was there before. */
 	__u16 cpus[STEER_SHARES];
 	/* The VLAN of its first packet, as in struct steer_packet. */
 	__u16 vlan;
-	/* What was sent to each of these CPUs, without the counts in the slot. */
+	/* What was sent to each of these CPUs, excluding the counts in the slot. */
 	struct steer_share shares[STEER_SHARES];
 };
 
-/* The final counts of a flow that ended, as its line held them. */
+/* The final counts of a flow that ended, copied from its line. */
 struct steer_ended {
 	struct steer_slot slot;
 	struct steer_flow flow;
@@ -303,7 +304,7 @@ struct steer_pair {
 	__u32 delivered;
 	/* An earlier value of `dequeued`, from some packets ago; see steer_order.h. */
 	__u32 snapshot;
-	/* Whether the ring's list has the RX CPU. */
+	/* Whether the RX CPU is in the ring's list. */
 	__u32 listed;
 };
 
@@ -326,8 +327,8 @@ struct steer_ring {
 	__u64 alloc_drops;
 	/* The lower half of `passed` when the count of 64 frames began for the last snapshot. */
 	__u32 snapshot_at;
-	/* For kernels where GRO flushes only old packets: a value of enum steer_age, and the time at which it was
-	 * reached in jiffies (lower half). */
+	/* For kernels where GRO flushes only old packets: a value of enum steer_age, and the time in jiffies (lower
+	 * half) at which the snapshot reached that age. */
 	__u32 age;
 	__u32 received_at;
 	/* The pid of the kernel thread; 0: not known yet. */
@@ -338,8 +339,8 @@ struct steer_ring {
 	__u16 rx_cpus[STEER_MAX_CPUS];
 };
 
-/* What runs on a CPU: for each generation, the number plus one of the ring whose thread last ran here and has not slept
- * since. */
+/* Which ring threads run on a CPU: for each generation, the number plus one of the ring whose thread last ran here and
+ * has not slept since. */
 struct steer_running {
 	__u32 ring[STEER_GENERATIONS];
 	/* The number of the interface from which this CPU last received a frame. */
@@ -370,7 +371,7 @@ struct steer_sparse_slot {
 	__u32 reserved;
 };
 
-/* Two flows without a sparse slot, of the same hash, that one RX CPU counts. */
+/* Two flows without a sparse slot in the same set, which one RX CPU counts. */
 struct steer_candidates {
 	/* The flow as in a sparse slot, and its packets from bit STEER_PACKETS_SHIFT on. */
 	__u64 word[2];
@@ -379,7 +380,7 @@ struct steer_candidates {
 };
 _Static_assert(sizeof(struct steer_candidates) == 32, "two fit a cache line");
 
-/* What one RX CPU counted in one bucket, or for packets that a slot or a desired CPU sent to one CPU. */
+/* The counts of one RX CPU for one bucket; or for one CPU, of the packets that a slot or a desired CPU sent there. */
 struct steer_bucket {
 	__u32 packets;
 	/* The flow with the most votes, and its votes. */
@@ -407,9 +408,10 @@ struct steer_limiter {
 	__u32 history[STEER_FLOW_LIMIT_HISTORY];
 };
 
-/* Counters of one CPU for one interface from which it receives. */
+/* The counters of one RX CPU for one interface. */
 struct steer_counters {
-	/* The rule that chose the target, by enum steer_rule. Each received frame is counted in exactly one of them. */
+	/* For each rule of enum steer_rule, the frames whose target it chose. Each received frame is counted exactly
+	 * once. */
 	__u64 by_rule[STEER_RULES];
 	__u64 bytes;
 	__u64 not_ip;
@@ -434,17 +436,17 @@ struct steer_counters {
 	__u64 flow_packets_refused;
 	/* Frames with a partial checksum; they pass. */
 	__u64 partial_checksums;
-	/* Packets counted by flows that ended; and packets that were counted before a clear, found when the flow was
-	 * seen again after it or ended. */
+	/* Packets of flows that ended; and packets that were counted before a clear, added here when their flow was
+	 * seen again or ended. */
 	__u64 flow_packets_ended;
 	__u64 flow_packets_cleared;
-	/* Flows whose final counts could not be handed to user space. */
+	/* Flows whose final counts did not fit into the ring buffer for user space. */
 	__u64 flow_records_lost;
-	/* Their packets, which are among the packets ended. */
+	/* Their packets, which are also counted in flow_packets_ended. */
 	__u64 flow_packets_unrecorded;
 };
 
-/* Metadata in front of a redirected frame that cannot carry its sequence number in its header; see steer_seq.h. */
+/* Metadata before a redirected frame that cannot carry its sequence number in its header; see steer_seq.h. */
 struct steer_meta {
 	__u32 seq;
 	/* The RX CPU in the lower 13 bits, STEER_META_MARK above. */

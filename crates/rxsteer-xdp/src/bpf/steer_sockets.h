@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Desired CPUs: when a socket receives or sends, the current CPU is recorded under the hash that the packets to this
- * socket have when they arrive (steer_record_desired in steer_policy.h). It is cleared when a TCP socket closes. No
- * socket is changed. Sockets of other network namespaces are ignored unless user space allows them: their addresses may
- * be arbitrary, so they could be used to move the flows of other users. docs/in-kernel.md lists what is not seen.
+ * Desired CPUs: when a socket receives or sends, the program records the current CPU under the hash that the packets to
+ * this socket have when they arrive (steer_record_desired in steer_policy.h). It clears the entry when a TCP socket
+ * closes. It changes no socket. It ignores sockets of other network namespaces unless user space allows them: their
+ * addresses may be arbitrary, so a user could move the flows of other users. docs/in-kernel.md lists the cases that the
+ * program does not see.
  */
 #ifndef STEER_SOCKETS_H
 #define STEER_SOCKETS_H
@@ -17,7 +18,7 @@
 #include "steer_policy.h"
 
 /* The hash under which this socket's desired CPU is stored; 0: packets to this socket are not steered. The tuple is
- * that of packets to the socket as they are on the wire: the remote end is the source. */
+ * that of packets to the socket: the remote end is the source. */
 static __always_inline __u32 steer_hash_of(const struct sock *sk)
 {
 	const struct steer_hash_words *words = steer_hash_key();
@@ -64,7 +65,7 @@ static __always_inline int steer_is_heard(const struct sock *sk)
 	return sk->__sk_common.skc_net.net->ns.inum == steer_rfs_namespace;
 }
 
-/* Records the current CPU for a socket of an application that receives or sends here. Connected UDP sockets are in this
+/* Records the current CPU for a socket whose application receives or sends here. Connected UDP sockets are in this
  * state as well. */
 static __always_inline int steer_note_desired(const struct sock *sk)
 {

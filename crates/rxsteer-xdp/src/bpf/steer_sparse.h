@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sparse flows: while there are few flows, each gets a slot, and with it a CPU, of its own. rxsteer-core/src/sparse.rs
- * states the invariants. The includer provides what steer_policy.h asks for.
+ * Sparse flows: while there are few flows, each gets its own slot, and with it its own CPU. rxsteer-core/src/sparse.rs
+ * states the invariants. The includer provides what steer_policy.h requires.
  */
 #ifndef STEER_SPARSE_H
 #define STEER_SPARSE_H
@@ -87,8 +87,8 @@ static __always_inline __u32 steer_search_chain(struct steer_search *search)
 	return search->found;
 }
 
-/* The same for the chain that begins with `head`. This function is not inlined, since chains of several slots are rare,
- * and its stack would be too large for its caller. */
+/* The same for the chain that begins with `head`. This function is not inlined: chains of several slots are rare, and
+ * its caller has no room for its stack. */
 static __noinline __u32 steer_first_of_chain(const struct steer_config *config, const struct steer_map *map, __u64 flow,
 					     __u64 now, __u32 head)
 {
@@ -210,7 +210,7 @@ static __always_inline void steer_give(__u32 index, __u64 flow, __u64 now)
 	WRITE_ONCE(slot->flow, flow);
 	if (before != flow) {
 		WRITE_ONCE(slot->next, line->word[chain % STEER_LINE_WORDS]);
-		/* ORDER: an exchange is a full barrier: a slot that a reader reaches through the chain has been
+		/* ORDER: an exchange is a full barrier, so a slot that a reader reaches through the chain has been
 		 * filled. */
 		__sync_lock_test_and_set(&line->word[chain % STEER_LINE_WORDS], index + 1);
 	}
@@ -240,11 +240,11 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 		return 0;
 	STEER_REPEAT(steer_rx_cpus, steer_look_hash_active, &search);
 	if (!search.found) {
-		/* While another CPU assigns a slot, the hash decides for this packet, and hashing does not become
-		 * active: that would deny slots to all flows as long as this flow sends. */
+		/* While another CPU assigns a slot, the hash decides for this packet. Hashing does not become active,
+		 * since that would deny slots to all flows as long as this flow sends. */
 		if (__sync_lock_test_and_set(giving, 1))
 			return 0;
-		/* This does what steer_slot_held() does, without another function's stack. */
+		/* The same as steer_slot_held(), but without the stack of another function. */
 		search.next = steer_chain_head(flow);
 		found = steer_search_chain(&search);
 		if (!found) {
@@ -302,7 +302,7 @@ static __noinline __u32 steer_count_candidate(const struct steer_config *config,
 	return packets;
 }
 
-/* The find_cpu of sparse-patch: the CPU of the flow's slot, plus one; 0: the hash decides. */
+/* find_cpu() of sparse-patch: the CPU of the flow's slot, plus one; 0: the hash decides. */
 static __always_inline __u32 steer_in_slot(const struct steer_config *config, const struct steer_arrival *packet,
 					   const struct steer_map *map)
 {
@@ -323,7 +323,7 @@ static __always_inline __u32 steer_in_slot(const struct steer_config *config, co
 	own = steer_hash_active_at(packet->rx_cpu);
 	if (!own)
 		return 0;
-	/* Under load, this CPU let the hash decide a moment ago, and the hash decides again. */
+	/* Under load: on this CPU the hash decided a moment ago, so it decides again. */
 	if (steer_is_active(own->last_seen, packet->now, config->inactive_after)) {
 		if (own->last_seen != packet->now + 1)
 			WRITE_ONCE(own->last_seen, packet->now + 1);

@@ -5,7 +5,7 @@
  *
  * Each step reads one header, and STEER_REPEAT runs the steps. So the verifier checks each kind of header once, however
  * headers are nested. For this, the verifier must not know the number of a step, since it follows each known value
- * separately. Counts therefore begin at `zero`, which is always 0, but the verifier cannot see that.
+ * separately. Counts therefore begin at `zero`, which is always 0, although the verifier cannot see this.
  *
  *      ethertype ◀──────────────────────────────┐
  *      │  │   │                                 │
@@ -91,7 +91,7 @@ static __always_inline int steer_walked_ipv6(const struct steer_walk *walk,
 {
 	__u64 *addresses = (__u64 *)&packet->key, numbers[4], key = walk->key_rest;
 
-	/* Into the key, without a copy on the stack. */
+	/* Loads directly into the key, without a copy on the stack. */
 	if (STEER_LOAD(walk->frame, walk->addresses, addresses, 32))
 		return -1;
 	numbers[0] = __builtin_bswap64(addresses[0]);
@@ -105,7 +105,7 @@ static __always_inline int steer_walked_ipv6(const struct steer_walk *walk,
 }
 
 /* Does for every frame what steer_parse() does. `packet` must be initialized. The function is global in BPF, so the
- * verifier checks it once, and follows the code after it with one state instead of one for each way through it. */
+ * verifier checks it once, and follows the code after it with one state instead of one for each path through it. */
 STEER_GLOBAL int steer_walk(STEER_FRAME frame, int options, const struct steer_hash_words *words,
 			    struct steer_packet *packet)
 {
@@ -116,7 +116,7 @@ STEER_GLOBAL int steer_walk(STEER_FRAME frame, int options, const struct steer_h
 		return 0;
 	walk.frame = frame;
 	walk.end = STEER_FRAME_LEN(frame);
-	/* The verifier does not know that two calls return the same number. */
+	/* Always 0, but the verifier does not know that two calls return the same number. */
 	walk.zero = STEER_FRAME_LEN(frame) - walk.end;
 	walk.taken = walk.zero;
 	walk.addresses_next = walk.addresses = walk.tcp_flags = walk.zero;
@@ -153,7 +153,7 @@ STEER_GLOBAL int steer_walk(STEER_FRAME frame, int options, const struct steer_h
 	packet->tunnel = walk.tunnel;
 	packet->rest = walk.rest;
 	packet->vlan = walk.vlan;
-	/* The addresses are 12 bytes behind the start of an IPv4 header, and 8 bytes behind that of an IPv6 header. */
+	/* The addresses begin 12 bytes after the start of an IPv4 header, and 8 bytes after that of an IPv6 header. */
 	packet->ip_offset = walk.addresses - (walk.ip_version_taken == 4 ? 12 : 8);
 	if (walk.tcp_flags)
 		STEER_LOAD(frame, walk.tcp_flags, &packet->tcp_flags, 1);

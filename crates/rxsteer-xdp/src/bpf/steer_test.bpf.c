@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The receive path for tests: the time, the CPU, the queue and the interface come from `steer_test`, any possible CPU
+ * The receive path for tests: the time, the CPU, the queue and the interface come from `steer_test`, every possible CPU
  * has a ring, and test runs can also perform the actions of applications.
  */
 #define STEER_TEST

@@ -52,7 +52,7 @@ static __always_inline __u32 steer_at_gtp(struct steer_walk *walk, __u8 flags, _
 	return flags & 4 ? STEER_AT_GTP_EXTENSION : STEER_AT_VERSION;
 }
 
-/* The previous byte says whether there is an extension header. */
+/* The previous byte shows whether there is an extension header. */
 static __always_inline __u32 steer_at_gtp_extension(struct steer_walk *walk)
 {
 	__u8 type, length;

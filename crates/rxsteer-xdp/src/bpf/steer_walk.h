@@ -38,7 +38,7 @@ enum steer_next {
 
 /*
  * The verifier tracks numbers of a field only at the beginning of 8 bytes. Such a field is therefore either `next`,
- * which the verifier has to follow, or its value is never known to the verifier.
+ * which the verifier must follow, or has a value that the verifier never knows.
  */
 struct steer_walk {
 	STEER_FRAME frame;

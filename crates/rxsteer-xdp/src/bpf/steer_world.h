@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What a program asks the kernel for besides the frame: the time, the CPU, the queue and the interface. A test run
- * cannot set these, so the test build reads them from `steer_test`, and reports its decisions there. The two builds do
- * not differ in anything else.
+ * What a program needs from the kernel besides the frame: the time, the CPU, the queue and the interface. A test run
+ * cannot set these, so the test build reads them from `steer_test`, and reports its decisions there. The two builds
+ * differ in nothing else.
  */
 #ifndef STEER_WORLD_H
 #define STEER_WORLD_H

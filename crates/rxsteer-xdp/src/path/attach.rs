@@ -1,4 +1,4 @@
-//! Interfaces that come and go: attaching one with its flow tables, and detaching it.
+//! Attaches interfaces, with their flow tables, and detaches them.
 
 use super::Path;
 use crate::abi::{self, FLUSHING, MAX_DEVICES, MAY_BE_PARTIAL, Mode};
@@ -39,7 +39,7 @@ pub enum AttachError {
     /// The driver does not support this mode.
     #[error("its driver refuses XDP in {0} mode; try --mode generic")]
     NotSupported(Mode),
-    /// Programs may still use what another interface, or this one, used before it was detached.
+    /// Programs may still use the entries of an interface that was detached a moment ago.
     #[error(
         "an interface was detached a moment ago, and frames may still be under way there; try it again"
     )]
@@ -73,10 +73,10 @@ pub(super) struct Device {
 pub(super) struct Arriving {
     pub(super) number: usize,
     may_be_partial: bool,
-    /// Whether it does not wait for a change that was requested and has not begun.
+    /// Whether its attachment continues although a requested change has not begun.
     is_before_change: bool,
-    /// `None` until the table of interfaces names it: frames pass as if no program were attached. Then they go through
-    /// the ring of the receiving CPU until this is over.
+    /// `None` until the table of interfaces names it: frames pass as if no program were attached. Afterwards they go
+    /// through the receiving CPU's ring until this wait is over.
     pub(super) passing: Option<Passing>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Leaving {
     ticket: Ticket,
 }
 
-/// What is left of an interface that was detached.
+/// The remaining entries of a detached interface.
 #[derive(Debug)]
 pub(super) struct Detached {
     pub(super) ifindex: u32,
@@ -104,15 +104,14 @@ pub(super) struct Detached {
     pub(super) queues: u32,
 }
 
-/// The wait until all frames that have passed are in the stack: every poll has ended, and GRO no longer holds any of
-/// them.
+/// The wait until all passed frames are in the stack: every poll has ended, and GRO holds none of them any more.
 #[derive(Debug)]
 pub(super) enum Passing {
-    /// Until every poll under way has ended. GRO may then hold frames for this long.
+    /// Until every poll under way has ended. GRO may hold frames for this long afterwards.
     Polled(Ticket, Duration),
-    /// Until GRO has handed on what it held.
+    /// Until GRO has passed on the frames that it held.
     Held(Instant),
-    /// Until the poll in which it did so has ended as well.
+    /// Until the poll in which GRO did so has ended as well.
     HandedOn(Ticket),
     /// No frame that has passed is under way.
     Over,
@@ -144,9 +143,9 @@ impl Passing {
 
 impl Path {
     /// Attaches an interface with this name and number of RX queues. This works without capabilities. With
-    /// `may_be_partial`, frames whose TCP or UDP checksum the sender left to a device pass; virtual interfaces (veth,
-    /// tun, virtio) receive such frames. The ticks do the rest: for a few milliseconds, all frames of the interface go
-    /// through the ring of the receiving CPU.
+    /// `may_be_partial`, the program lets frames pass whose TCP or UDP checksum the sender left to a device; virtual
+    /// interfaces (veth, tun, virtio) receive such frames. The following ticks complete the attachment: for a few
+    /// milliseconds, all frames of the interface go through the receiving CPU's ring.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -167,7 +166,7 @@ impl Path {
             .map_err(|why| self.for_now(why))?;
         let queues = match self.mode {
             Mode::Native => u32::from(rx_queues.max(1)),
-            // Several CPUs may receive one queue at the same time, so flow tables are by CPU. Rows are by queue.
+            // Several CPUs may receive from one queue at the same time, so there is one flow table per CPU. Rows are per queue.
             Mode::Generic => self.loaded.sizes.cpus.max(rx_queues.into()),
         };
         let first_table = self.free_tables(queues).map_err(|why| self.for_now(why))?;
@@ -198,17 +197,17 @@ impl Path {
         self.devices[number] = Some(Device { ifindex, name, first_table, queues, link });
         // In generic mode a frame is already a socket buffer, which keeps the mark.
         let may_be_partial = may_be_partial && mode == Mode::Native;
-        // One that comes after a change was requested waits for the change: it would otherwise never begin where
-        // interfaces arrive without a pause.
+        // An interface that is attached after a change was requested waits for the change. Otherwise the change would
+        // never begin if interfaces are attached without a pause.
         let is_before_change = self.requested.is_none() && self.change.is_none();
         self.arriving.push(Arriving { number, may_be_partial, is_before_change, passing: None });
-        // The next tick meets the same error.
+        // If this fails, the next tick reports the same error.
         let _ = self.go_on_arriving();
         self.publish();
         Ok(DeviceId(number as u16))
     }
 
-    /// The error, or that it may not hold for long.
+    /// The error `why`. While entries of detached interfaces are still in use, the error may be temporary.
     fn for_now(&self, why: AttachError) -> AttachError {
         if self.leaving.is_empty() { why } else { AttachError::StillDetaching }
     }
@@ -218,7 +217,7 @@ impl Path {
         if self.arriving.is_empty() {
             return Ok(true);
         }
-        // A change waits only for frames of the interfaces that it knows, so others wait for the change.
+        // A change waits only for frames of the interfaces that it began with, so new interfaces wait for the change.
         if self.change.is_some() {
             return Ok(false);
         }
@@ -259,12 +258,13 @@ impl Path {
         result.map(|()| self.arriving.is_empty())
     }
 
-    /// Lets all interfaces that wait go before the next change: so none waits for more than one.
+    /// Puts all waiting interfaces before the next change, so that none waits for more than one change.
     pub(super) fn arriving_before_change(&mut self) {
         self.arriving.iter_mut().for_each(|arriving| arriving.is_before_change = true);
     }
 
-    /// Names an interface in the table of interfaces: from now on its frames are ours. Returns how long they flush.
+    /// Enters an interface in the table of interfaces: from now on the program steers its frames. Returns the wait during
+    /// which they flush.
     fn begin_to_steer(&mut self, at: usize) -> Passing {
         let Arriving { number, may_be_partial, .. } = self.arriving[at];
         let Some(Device { ifindex, name, first_table, queues, .. }) = &self.devices[number] else {
@@ -281,7 +281,7 @@ impl Path {
         device.queues = queues as u16;
         device.first_table = first_table;
         // GRO may still hold frames that passed without our program just before; see steer_shared.h. If all frames
-        // pass, they stay behind those frames anyway.
+        // pass, they stay after those frames in any case.
         device.flags = if flushes { FLUSHING } else { 0 };
         if may_be_partial {
             device.flags |= MAY_BE_PARTIAL;
@@ -304,14 +304,14 @@ impl Path {
         self.leaving.push(Leaving { id, device, ticket: self.graces.begin() });
     }
 
-    /// Whether the interface is detached, and no program works for it any more. The ticks find this out.
+    /// Whether the interface is detached, and no program works for it any more. The ticks update this.
     #[must_use]
     pub fn has_left(&self, id: DeviceId) -> bool {
         let is_attached = self.devices.get(usize::from(id.0)).is_some_and(Option::is_some);
         !is_attached && !self.leaving.iter().any(|leaving| leaving.id == id)
     }
 
-    /// Frees what the interfaces used that were detached a grace period ago.
+    /// Frees the entries of interfaces that were detached at least a grace period ago.
     pub(super) fn go_on_leaving(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         let graces = &self.graces;
@@ -405,7 +405,7 @@ impl Path {
         map.len()
     }
 
-    /// Begins to wait for the frames of these interfaces that have passed.
+    /// Begins to wait for the passed frames of these interfaces.
     pub(super) fn passing(&self, indices: &[u32]) -> Passing {
         Passing::Polled(self.graces.begin(), gro::longest_hold(indices, self.loaded.hz))
     }

@@ -1,4 +1,4 @@
-//! Moves of buckets by measured load, under policies with `balance`.
+//! Moves buckets by measured load, under policies with `balance`.
 //!
 //! ```text
 //!   tick:  counts of buckets ─┐
@@ -9,8 +9,8 @@
 //! A bucket's CPU is an entry of the active configuration, and the programs read it for each packet. It can change at
 //! any time, since every decision passes the order guard, and every online CPU has a ring.
 //!
-//! The time of a CPU is that of its ring's thread, in nanoseconds, and everything else that `/proc/stat` counts there.
-//! The latter counts ticks, so it is taken over a second. If either cannot be read, buckets stay where they are.
+//! A CPU's load is the run time of its ring's thread, in nanoseconds, plus all other time that `/proc/stat` counts there.
+//! `/proc/stat` counts ticks, so its value is averaged over a second. If either cannot be read, buckets stay where they are.
 
 use super::Path;
 use crate::abi::{self, GENERATIONS, MAX_BUCKETS};
@@ -20,7 +20,7 @@ use rxsteer_core::balance::Counted;
 use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move, OtherWork};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Moves that are kept.
+/// The number of moves that are kept for the status.
 const MOST_SHOWN: usize = 256;
 
 /// What is counted between two intervals.
@@ -29,7 +29,7 @@ pub(super) struct Counting {
     balance: Balance,
     balancer: Balancer,
     since: Instant,
-    /// By CPU id: the time of its ring's threads, and the packets that they took.
+    /// By CPU id: the run time of its rings' threads, and the packets that they took.
     rings: Vec<(u64, u64)>,
     /// The time of CPUs that the rings' threads did not use.
     other: OtherWork,
@@ -124,7 +124,7 @@ impl Path {
         let elapsed_ns = elapsed.as_nanos() as u64;
         let moves = counting.balancer.interval(&self.buckets.table, &loads, &counted, elapsed_ns);
         self.counting = Some(counting);
-        // While a change is under way, the active rules may be others.
+        // While a change is under way, the active rules may not be those of the settings.
         if self.requested.is_none() && self.change.is_none() && !self.is_draining {
             self.move_buckets(&moves);
         }
@@ -165,7 +165,7 @@ impl Path {
         counted
     }
 
-    /// By CPU id: the time that the threads of its rings ran, and the frames that came out of them. `None` if the time of
+    /// By CPU id: the run time of its rings' threads, and the frames that they took from the rings. `None` if the time of
     /// a thread that got frames cannot be read.
     fn ring_times(&self) -> Option<Vec<(u64, u64)>> {
         let rings = self.loaded.rings.lock();

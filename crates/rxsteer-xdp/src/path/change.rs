@@ -1,6 +1,6 @@
 //! A change of settings, step by step, so that it reorders no flow; and the work between changes.
 //!
-//! A comment at each step says what it prevents; docs/in-kernel.md lists the steps in order.
+//! A comment at each step names what the step prevents; docs/in-kernel.md lists the steps in order.
 
 use super::attach::{Arriving, Device, Passing};
 use super::{Looks, Path, attach};
@@ -14,12 +14,12 @@ use rxsteer_core::CpuSet;
 use std::io;
 use std::os::fd::AsFd;
 
-/// A change for which the rings are made. No step waits for a ring, so the change ends within a few grace periods, also
-/// where other settings are requested meanwhile.
+/// A change whose rings exist. No step waits for a ring, so the change ends within a few grace periods, even if other
+/// settings are requested meanwhile.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// These settings become active once no frame that passed is under way. Until then all frames go through the ring of
-    /// the receiving CPU, if frames passed.
+    /// These settings become active once no passed frame is under way. If frames passed before the change, all frames go
+    /// through the receiving CPU's ring until then.
     Begun(Settings, Passing),
     /// The settings are active, and programs may still use the former ones.
     Activated,
@@ -37,7 +37,7 @@ impl Change {
         }
     }
 
-    /// The same, to be replaced by others for which the rings and the wait are right, too.
+    /// The same, for replacement by settings that need the same rings and the same wait.
     pub(super) fn pending_mut(&mut self) -> Option<&mut Settings> {
         match self {
             Change::Begun(settings, _) => Some(settings),
@@ -55,13 +55,13 @@ impl Path {
             return Ok(false);
         }
         let Some(requested) = self.requested.clone() else { return Ok(true) };
-        // A change that fails may fail again and again.
+        // A change may fail in every tick, so interfaces must not wait for it.
         let begun = self.begin_change(&requested).inspect_err(|_| self.arriving_before_change())?;
         Ok(begun && self.end_change()?)
     }
 
-    /// Lets the change under way lead to the requested settings, if nothing that was done for it is wrong for these. So a
-    /// change can be withdrawn that fails again and again.
+    /// Redirects the change under way to the requested settings, if its completed steps are right for these as well. This
+    /// way an operator can withdraw a change that keeps failing.
     fn replace_pending(&mut self) -> Result<(), LoadError> {
         let Some(pending) = self.change.as_ref().and_then(Change::pending) else { return Ok(()) };
         let as_done =
@@ -79,7 +79,7 @@ impl Path {
         attached
     }
 
-    /// Begins the change, unless something has to be delivered or done first; returns whether it began.
+    /// Begins the change, unless it must wait for frames or for an interface; returns whether it began.
     fn begin_change(&mut self, settings: &Settings) -> Result<bool, LoadError> {
         // The frames of an interface that arrives go through other rings for a while.
         if self.arriving.iter().any(Arriving::is_first) {
@@ -87,11 +87,11 @@ impl Path {
         }
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
-        // First, frames that went unguarded are guarded again.
+        // First, the guard must be active again for unguarded frames.
         if !self.guard_again()? || !self.are_unguarded_delivered()? {
             return Ok(false);
         }
-        // In shadow mode every frame passes, so nothing may be under way.
+        // In shadow mode every frame passes, so no frame may be under way in a ring.
         let enters_shadow = settings.shadow && !self.settings.shadow;
         if enters_shadow && !(self.let_pass()? && self.are_drained()?) {
             return Ok(false);
@@ -99,7 +99,7 @@ impl Path {
         if !self.are_readers_gone()? || self.make_rings(settings)? == Made::Later {
             return Ok(false);
         }
-        // If frames pass before and after the change, they also pass in between: the rings would delay some of them.
+        // If frames pass before and after the change, they also pass during it: rings would delay some of them.
         self.is_flushing = self.passes_frames && !settings.shadow;
         self.set_flushing();
         let passing = if self.is_flushing {
@@ -169,8 +169,7 @@ impl Path {
         Ok(true)
     }
 
-    /// Writes which interfaces flush: all their frames go through the ring of the receiving CPU from the moment this
-    /// returns.
+    /// Writes which interfaces flush: as soon as this returns, all their frames go through the receiving CPU's ring.
     pub(super) fn set_flushing(&mut self) {
         for number in 0..self.devices.len() {
             let Some(device) = &self.devices[number] else { continue };
@@ -205,9 +204,9 @@ impl Path {
         Ok(true)
     }
 
-    /// Writes the inactive configuration, and activates it; with `unguarded`, without the order guard: see
-    /// `unguarded.rs`. Programs may use the former one until [`Path::are_readers_gone`]. Returns whether it was
-    /// activated: not while programs use the inactive one.
+    /// Writes the inactive configuration, and activates it; with `unguarded`, without the order guard (see
+    /// `unguarded.rs`). Programs may use the former one until [`Path::are_readers_gone`]. Does nothing while programs
+    /// still use the inactive one; returns whether it activated the configuration.
     pub(super) fn activate(&mut self, settings: &Settings, unguarded: bool) -> io::Result<bool> {
         if !self.are_readers_gone()? {
             return Ok(false);
@@ -243,9 +242,9 @@ impl Path {
         Ok(true)
     }
 
-    /// The flow limit computes the number of waiting frames from sequence numbers. Since the limit was activated, every
-    /// frame that can carry its number does so. If a source no longer sends, its last frames from before are marked
-    /// delivered once they are.
+    /// The flow limit computes the number of waiting frames from sequence numbers. While the limit is active, every frame
+    /// that can carry its number does so; earlier frames may have none. If an RX CPU sends no more, its last earlier
+    /// frames would count as waiting. So this marks them delivered once they are.
     pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.before_limit
@@ -272,7 +271,7 @@ impl Path {
         let mut rings = self.loaded.rings.lock();
         let Looks { marked, retired, .. } = &mut self.looks;
         for ring in marked.end(&rings, &self.graces)? {
-            // A change may have made the ring again since the look began.
+            // A change may have put the ring into use again since the search began.
             if rings.retired().contains(&ring.ring) {
                 rings.delete(ring.ring)?;
             }
@@ -308,8 +307,8 @@ impl Path {
         Ok(())
     }
 
-    /// If flows do not move by themselves, the program at sched_switch is attached only while some flows wait to follow
-    /// a change, or while something waits for rings to drain past a snapshot.
+    /// Attaches or detaches the program at sched_switch. Under policies that do not move flows, it is attached only while
+    /// some flows still have to follow a change, or while something waits for rings to drain past a snapshot.
     pub(super) fn look_at_switches(&mut self, is_regular: bool) -> Result<(), LoadError> {
         let deferred = self.deferred();
         let is_quiet = deferred == self.deferred_before;
@@ -331,8 +330,8 @@ impl Path {
             return Ok(());
         }
         self.attach_switches()?;
-        // The thread may have fallen asleep unseen. A flow that sends less often than switches are looked at would
-        // otherwise be deferred at each of its packets.
+        // The thread may have fallen asleep while the program was detached. Without this, a flow that sends rarely would
+        // be deferred at each of its packets.
         let rings = self.loaded.rings.lock();
         self.looks.deferring.begin(&rings, rings.all(), &self.graces);
         Ok(())
@@ -343,10 +342,10 @@ impl Path {
     }
 }
 
-/// The number of regular ticks without a deferred frame after which no more are expected.
+/// After this many regular ticks without a deferred frame, no more are expected.
 const QUIET_TICKS: u32 = 20;
 
-/// Whether flows move even though the settings stay.
+/// Whether flows move although the settings stay the same.
 fn needs_switches(settings: &Settings) -> bool {
     settings.remember_flows() && !settings.shadow
 }

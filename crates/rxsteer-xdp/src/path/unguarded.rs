@@ -1,21 +1,21 @@
-//! When frames go without a slot: `bpf/steer_unguarded.h`.
+//! When the programs steer frames without a slot: the user-space side of `bpf/steer_unguarded.h`.
 //!
-//! Under policies without state, a flow has one target as long as the settings are active. Once nothing is under way
-//! anywhere else, the order guard has nothing to defer, and the programs ignore the slots (*unguarded*).
+//! Under policies without state, a flow has one target as long as the settings are active. Once none of its frames is
+//! under way elsewhere, the order guard has nothing to defer, and the programs ignore the slots (*unguarded*).
 //!
-//! **Before.** The same rules are active, with the guard. In some tick a snapshot is taken, and frames that do not go
-//! to their target (*off target*) are counted. Once all rings have drained past the snapshot, and no frame has gone off
+//! **Before.** The same rules are active, with the guard. A tick takes a snapshot, and counts frames that do not go
+//! to their target (*off target*). Once all rings have drained past the snapshot, and no frame has gone off
 //! target since, nothing is under way elsewhere: all frames sent before the snapshot are delivered, and all frames sent
-//! after it went to their target. No frame can go off target any more either: a slot that names another ring has a
-//! number from before the snapshot, which is marked delivered, and the slot is unset (2³¹ frames later, it would
-//! compare as under way). If a frame goes off target until this is done, the procedure starts again. Slots whose flows
-//! have two targets take no part in this: their flows stay guarded.
+//! after it went to their target. Nor can a frame go off target later: a slot that names another ring has a
+//! number from before the snapshot, which is marked delivered, and the tick unsets the slot (2³¹ frames later, it would
+//! compare as under way). If a frame goes off target before all this is done, the procedure starts again. Boundary slots,
+//! whose flows have two targets, are excluded: their flows stay guarded.
 //!
-//! **After.** First, slots that were set meanwhile are unset: frames with a tag set them, and 2³¹ frames may have passed
-//! since. Then frames are guarded again, by the same rules. A grace period later, all unguarded frames are in their
-//! rings. When each ring has drained past that moment, flows whose slot is unset have nothing under way, and the
-//! other flows are guarded: a slot names the ring that all its flows had as their target, except for flows that were
-//! guarded all the time. Now the rules may change.
+//! **After.** First, the tick unsets slots that were set meanwhile: frames with a tag set them, and 2³¹ frames may have
+//! passed since. Then it activates the guard again, with the same rules. A grace period later, all unguarded frames are in
+//! their rings. When each ring has drained past that moment, flows whose slot is unset have nothing under way. The
+//! other flows are guarded: a slot names the ring that is the target of all its flows, except for boundary slots, which
+//! were guarded all the time. Now the rules may change.
 
 use super::Path;
 use crate::abi::{LastPacket, Mode, steer_slot};
@@ -36,7 +36,7 @@ pub(super) struct Unguarded {
     ends: bool,
     /// Set when frames are guarded again: the snapshot past which rings must drain before rules may change.
     left: Option<Vec<Snapshot>>,
-    /// Set on the way to unguarded frames: how far it is, and the number of frames that had gone off target before.
+    /// Set while the path approaches unguarded frames: the step, and the number of frames that had gone off target before.
     approach: Option<(Approach, u64)>,
     /// The search for rings that have drained past one of these snapshots.
     look: Look,
@@ -44,10 +44,10 @@ pub(super) struct Unguarded {
     off_target: u64,
 }
 
-/// The way to unguarded frames. It takes three grace periods, and a tick never waits for one.
+/// The steps towards unguarded frames. They take three grace periods, and a tick never waits for one.
 #[derive(Debug)]
 enum Approach {
-    /// Frames that had gone off target were counted. A grace period later, these frames have their numbers.
+    /// The tick read how many frames had gone off target. A grace period later, these frames have their numbers.
     Counted(Ticket),
     /// The first half of the snapshot was taken.
     Sent(Vec<Sent>, Ticket),
@@ -81,14 +81,15 @@ impl Settings {
 }
 
 impl Path {
-    /// Whether frames go without a slot. This begins some ticks after a change under `none`, `rps` and `bound`: in
-    /// native mode, without a flow limit, not in shadow mode, and under `rps` only while all its CPUs are online.
+    /// Whether the programs steer frames without a slot. This begins some ticks after a change, under the policies `none`,
+    /// `rps` and `bound`, in native mode, without a flow limit, and not in shadow mode. Under `rps` all its CPUs must be
+    /// online.
     #[must_use]
     pub fn is_unguarded(&self) -> bool {
         self.unguarded.holds
     }
 
-    /// Guards all frames; returns whether all are guarded. The caller calls this until it is so.
+    /// Guards all frames; returns whether all are guarded. The caller repeats this until it returns true.
     pub(super) fn guard_again(&mut self) -> io::Result<bool> {
         if let Some((Approach::Unset(_, ticket), _)) = &mut self.unguarded.approach {
             if !self.graces.has_passed(ticket)? {
@@ -117,8 +118,8 @@ impl Path {
         Ok(true)
     }
 
-    /// Flows may have frames under way that no slot records: all that was sent until now must be delivered before rules
-    /// change.
+    /// Notes that flows may have frames under way that no slot records. Everything sent until now must be delivered before
+    /// rules change.
     fn lose_slots(&mut self) {
         let rings = self.loaded.rings.lock();
         self.unguarded.left = Some(rings.snapshot_since(rings.sent_to_all()));
@@ -142,14 +143,14 @@ impl Path {
         Ok(left.is_none())
     }
 
-    /// Continues towards unguarded frames, if the settings allow that. The tick calls this when nothing else is under
-    /// way.
+    /// Continues towards unguarded frames, if the settings allow that. The tick calls this when nothing else is in
+    /// progress.
     pub(super) fn approach_unguarded(&mut self) -> Result<(), LoadError> {
         let is_generic = self.mode == Mode::Generic;
         if self.unguarded.holds || is_generic || !self.settings.can_be_unguarded() {
             return Ok(());
         }
-        // The sleep of the rings' threads is the best sign that rings drain past a snapshot.
+        // A sleeping ring thread is the best sign that its ring has drained past a snapshot.
         self.attach_switches()?;
         let now = self.off_target();
         let is_quiet = now == std::mem::replace(&mut self.unguarded.off_target, now);
@@ -205,7 +206,7 @@ impl Path {
         }))
     }
 
-    /// No frame can go off target from now on. If none did since the snapshot, frames go unguarded.
+    /// No frame can go off target from now on. If none did since the snapshot, this turns the guard off.
     fn end_approach(&mut self, snapshots: &[Snapshot], off_target: u64) -> io::Result<()> {
         let are_delivered = self.loaded.rings.lock().are_delivered(snapshots);
         if !are_delivered || self.off_target() != off_target {

@@ -20,8 +20,8 @@ impl Path {
         View::new(&self.loaded, self.graces.another()?, self.known.clone(), self.ended.clone())
     }
 
-    /// Creates the recorder of this path's flows: from now on each packet of a flow is in one of its records, or is
-    /// counted as lost. There is one at most.
+    /// Creates the recorder of this path's flows. From now on each packet of a flow is in one of its records, or is
+    /// counted as lost. A path has at most one recorder.
     ///
     /// # Errors
     /// When a map cannot be mapped into memory.
@@ -33,7 +33,7 @@ impl Path {
     /// Publishes the present state to the views.
     pub(super) fn publish(&self) {
         let rules = match self.is_draining {
-            // Programs without rules follow at the end: what the last ones matched stays known.
+            // The drain ends with a configuration without rules. Views keep showing the hits of the last rules.
             true => self.known.get().rules.clone(),
             false => self.loaded.rules.rules(self.active_part()).to_vec(),
         };
@@ -46,7 +46,7 @@ impl Path {
         });
     }
 
-    /// The rules before the policy that hold now, and how many packets each matched since it was set.
+    /// The active rules before the policy, and how many packets each has matched since it was set.
     #[must_use]
     pub fn rule_hits(&self) -> Vec<(PacketRule, u64)> {
         let rules = self.loaded.rules.rules(self.active_part()).iter();

@@ -1,4 +1,4 @@
-//! Which rings are drained, and what they have drained past.
+//! Finds which rings are drained, and which snapshots they have drained past.
 
 use super::Rings;
 use crate::abi::{GENERATIONS, steer_pair};
@@ -6,28 +6,28 @@ use crate::grace::{Graces, Ticket};
 use std::io;
 use std::mem::offset_of;
 
-/// What had been sent to a ring at one moment: the last number of each RX CPU.
+/// What had been sent to a ring at one moment: the last sequence number from each RX CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) ring: u32,
     pub(super) tails: Box<[u32]>,
 }
 
-/// A snapshot of a ring, which takes a grace period: the frames in `before` had entered the ring, or were refused by
-/// it, when `after` was noted.
+/// A snapshot of a ring. It takes a grace period: when `after` was noted, the ring had accepted or refused all frames in
+/// `before`.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     before: Sent,
     after: Sent,
 }
 
-/// The search for rings in which nothing is under way and from which nothing is undelivered. It takes a grace period:
-/// then every poll under way has ended, and the bulk queues are empty.
+/// The search for drained rings. It takes a grace period: after that, every poll that was under way has ended, and the
+/// bulk queues are empty.
 #[derive(Debug, Default)]
 pub(crate) struct Look(Option<(Ticket, Vec<Sent>)>);
 
 impl Look {
-    /// Begins to look at `rings`, if there are any, and unless the last look is still under way.
+    /// Begins to look at the `wanted` rings, if there are any, unless the last look is still under way.
     pub(crate) fn begin(&mut self, rings: &Rings, wanted: Vec<u32>, graces: &Graces) {
         if self.0.is_none() && !wanted.is_empty() {
             let before = wanted.into_iter().map(|ring| rings.sent_by_now(ring)).collect();
@@ -35,8 +35,8 @@ impl Look {
         }
     }
 
-    /// The drained ones of the rings that the look is at, with what had been sent to them; none while the look is under
-    /// way.
+    /// Ends the look if its grace period is over. Returns those of its rings that are drained, with what had been sent to
+    /// them; none while the look is under way.
     pub(crate) fn end(&mut self, rings: &Rings, graces: &Graces) -> io::Result<Vec<Sent>> {
         match self.0.take() {
             Some((ticket, before)) if !graces.is_over(ticket)? => {
@@ -74,7 +74,7 @@ impl Rings {
             return Sleep::Sure;
         }
         let before = self.before[ring as usize];
-        // If frames were sent since the last look, the ring has not been still for long.
+        // If frames were sent since the last tick, the ring has not been still for long.
         let is_still = before.times >= STILL && before.sent == self.sent(ring);
         let it_seems = if is_still { Sleep::Seeming } else { Sleep::No };
         if pid == 0 {
@@ -91,32 +91,30 @@ impl Rings {
         }
     }
 
-    /// Those of `before`, which is from a grace period ago, to which nothing was sent since, and which are drained.
+    /// The drained rings of `before` to which nothing was sent since. `before` must be a grace period old.
     pub(crate) fn drained_since(&self, before: Vec<Sent>) -> Vec<Sent> {
         let is_drained = |ring: &Sent| {
-            // This first reads whether the thread sleeps, and then whether the same frames were concerned.
+            // The order matters: first whether the thread sleeps, then whether frames were sent meanwhile.
             self.sleep_of(ring.ring, self.ring_states.get(ring.ring).pid) != Sleep::No
                 && self.sent_by_now(ring.ring) == *ring
         };
         before.into_iter().filter(is_drained).collect()
     }
 
-    /// What had been sent to all rings, for [`Rings::snapshot_since`] a grace period later.
+    /// What has been sent to all rings, for [`Rings::snapshot_since`] a grace period later.
     pub(crate) fn sent_to_all(&self) -> Vec<Sent> {
         self.existing().map(|ring| self.sent_by_now(ring)).collect()
     }
 
-    /// A snapshot of the numbers of the rings in `before`, which is from a grace period ago.
+    /// A snapshot of the rings in `before`, which must be a grace period old.
     pub(crate) fn snapshot_since(&self, before: Vec<Sent>) -> Vec<Snapshot> {
         let after = |before: Sent| Snapshot { after: self.sent_by_now(before.ring), before };
         before.into_iter().map(after).collect()
     }
 
-    /// Whether all frames sent before the snapshots are delivered or dropped. That is so when a frame that was numbered
-    /// after the snapshot is delivered, since then all frames that were in the ring before it are delivered too; or
-    /// when nothing is under way in the ring.
-    ///
-    /// `look` finds the rings of the latter kind.
+    /// Whether all frames sent before the snapshots are delivered or dropped. There are two signs of this: a frame that
+    /// was numbered after the snapshot is delivered, so all earlier frames in the ring are delivered too; or nothing is
+    /// under way in the ring. `look` finds the rings of the latter kind.
     pub(crate) fn have_drained_past(
         &self,
         snapshots: &[Snapshot],
@@ -147,7 +145,7 @@ impl Rings {
     }
 
     /// Whether sequence number `seq` from `rx_cpu` to `ring` is later than the snapshots. A ring without a snapshot was
-    /// created later; or it was deleted before, when all that had been sent there was delivered.
+    /// created later, or was deleted before, when everything sent to it was delivered.
     pub(crate) fn is_after(
         &self,
         snapshots: &[Snapshot],
@@ -173,8 +171,8 @@ impl Rings {
     }
 
     /// Marks as delivered all frames that were sent to a ring until it was found drained; they are in fact delivered or
-    /// lost. Flows whose last packets a full ring refused then need not wait for another packet. Frames sent since then
-    /// are excluded (a flow that waits for its last packets still goes to this ring).
+    /// lost. A flow whose last packets were refused by a full ring then need not wait for another packet. Frames sent
+    /// since then are excluded (a flow that waits for its last packets still goes to this ring).
     pub(crate) fn mark_delivered(&self, ring: &Sent) {
         for (rx_cpu, tail) in (0..).zip(&ring.tails) {
             let index = ring.ring * self.cpus() + rx_cpu;
@@ -182,9 +180,9 @@ impl Rings {
         }
     }
 
-    /// Marks as delivered the frames of rings that have been at rest for at least one look. Then flows whose last
-    /// frames carried no number may move without first sending a frame with one. This is done only if the thread is
-    /// seen to sleep and no frame is missing: then the thread can have no frame left to deliver.
+    /// Marks as delivered the frames of rings that have been at rest for at least one tick. A flow whose last frames
+    /// carried no number can then move without first sending a frame with one. The thread must be seen to sleep, and no
+    /// frame may be missing: only then has the thread certainly no frame left to deliver.
     ///
     /// This takes two calls, since `look` takes a grace period.
     pub(crate) fn mark_idle_delivered(&self, look: &mut Look, graces: &Graces) -> io::Result<()> {
@@ -194,7 +192,7 @@ impl Rings {
             self.tail(rx_cpu, ring).wrapping_sub(delivered) as i32 > 0
         };
         let is_at_rest = |ring: &u32| {
-            // A thread that only seems to sleep is not enough: frames counted as lost may still be in the ring.
+            // A thread that only seems to sleep does not suffice: frames counted as lost may still be in the ring.
             self.before[*ring as usize].times > 0
                 && self.sleep_of(*ring, self.ring_states.get(*ring).pid) == Sleep::Sure
                 && (0..self.cpus()).any(|rx_cpu| is_undelivered(*ring, rx_cpu))

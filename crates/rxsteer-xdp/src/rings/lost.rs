@@ -1,4 +1,4 @@
-//! Frames that rings lost: they are found by gaps in the numbers, and by frames under way beyond the room in a ring.
+//! Finds frames that rings lost: by gaps in the sequence numbers, and by more frames under way than a ring has room for.
 
 use super::{Rings, Sent};
 use crate::abi::{GENERATIONS, steer_pair};
@@ -6,12 +6,12 @@ use crate::waits::{Reading, Waits};
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-/// What is known of a ring's frames.
+/// What is known about a ring's frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     /// Frames that the ring refused.
     pub(super) lost: u64,
-    /// The frames sent to it, and the sum of the numbers seen from each source, at the last look.
+    /// At the last look: the number of frames sent to the ring, and the sum over all RX CPUs of the last number seen.
     pub(super) sent: u64,
     pub(super) seen: u64,
 }
@@ -23,9 +23,9 @@ pub(super) const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 pub(super) const BULK: u32 = 8;
 
 impl Rings {
-    /// Reads what was sent to rings and what they have seen, and finds the frames lost since the last look: gaps in the
-    /// numbers, and frames under way beyond the room in the ring. It does nothing right after another look, since each
-    /// of a thread's counts may take a moment to become visible here, independently of the others.
+    /// Reads what was sent to the rings and what they have seen, and finds the frames lost since the last look: gaps in the
+    /// numbers, and frames under way beyond the room in the ring. It does nothing right after another look: a thread's
+    /// counts become visible here independently of each other, after a moment.
     pub(crate) fn look(&self) {
         if self.looked.get().is_some_and(|looked| looked.elapsed() < BETWEEN_LOOKS) {
             return;
@@ -34,7 +34,7 @@ impl Rings {
         let has_ring = |ring: &u32| {
             self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize] != 0
         };
-        // A deleted ring needs no look once all its frames are accounted for.
+        // A deleted ring is skipped once all its frames are accounted for.
         let is_open = |ring: &u32| {
             let account = self.accounts[*ring as usize].get();
             account.sent != account.lost + self.ring_states.get(*ring).passed
@@ -62,30 +62,29 @@ impl Rings {
     }
 
     /// The most frames that can be under way to `ring`: in the ring, in the batch that its thread has taken out, and in
-    /// the bulk queue that each source holds until its poll ends, with the frame that finds that queue full.
+    /// the bulk queue that each RX CPU holds until its poll ends, plus the frame that finds this queue full.
     fn room(&self, ring: u32) -> u64 {
         let size = self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize];
         u64::from(size + BULK + (BULK + 1) * self.cpus())
     }
 
-    /// The frames that were sent to `ring` until the last look and got lost, and those that are under way. The number
-    /// of lost frames never decreases; [`Rings::find_lost`] finds the last ones.
+    /// Of the frames sent to `ring` until the last look, how many are lost, and how many are under way. The number of lost
+    /// frames never decreases; [`Rings::find_lost`] finds the last ones.
     pub(crate) fn lost_and_waiting(&self, ring: u32) -> (u64, u64) {
         let account = self.accounts[ring as usize].get();
         let passed = self.ring_states.get(ring).passed;
         (account.lost, account.sent.saturating_sub(passed + account.lost).min(self.room(ring)))
     }
 
-    /// What had been sent to the rings that have not seen all of it, for [`Rings::find_lost`] a grace period later.
+    /// What has been sent to each ring that has not seen all of it, for [`Rings::find_lost`] a grace period later.
     pub(crate) fn short(&self) -> Vec<Sent> {
         let is_short = |ring: &u32| self.lost_and_waiting(*ring).1 != 0;
         (0..self.ring_states.len()).filter(is_short).map(|ring| self.sent_by_now(ring)).collect()
     }
 
-    /// Finds the last lost frames: frames that were sent to a ring in which nothing is under way, and that the ring has
-    /// not seen. `short` is from a grace period ago. Frames counted as lost are never recounted, so the count would be
-    /// too high if such a frame arrived after all. That can only happen if the state of a thread cannot be read and the
-    /// thread does not run for long.
+    /// Finds the last lost frames: nothing is under way in the ring, and the ring has not seen them. `short` must be a
+    /// grace period old. A frame that is counted as lost stays counted, so the count is too high if the frame arrives
+    /// after all. That can happen only if the state of a thread cannot be read and the thread does not run for long.
     pub(crate) fn find_lost(&self, short: Vec<Sent>) {
         for ring in self.drained_since(short) {
             self.look_at(ring.ring);
@@ -99,14 +98,14 @@ impl Rings {
         }
     }
 
-    /// Notes what the ring's thread did since the last reading, and what the ring lost meanwhile.
+    /// Notes how long the ring's thread ran and waited since the last reading, and what the ring lost meanwhile.
     pub(super) fn read_thread(&self, ring: u32) {
         let Some(scheduled) = self.threads.scheduled(ring) else { return };
         let (lost, waiting) = self.lost_and_waiting(ring);
         let passed = self.ring_states.get(ring).passed;
         // The account counts a gap only when fewer frames arrive than were lost, which is too late to find the cause.
-        // When read in this order, gaps show at once; on machines that reorder reads, the result may be slightly too
-        // high. The account remains the authoritative count.
+        // Reads in this order show gaps at once. On machines that reorder reads, the result may be slightly too high. The
+        // account remains the authoritative count.
         let lost = lost.max(self.accounts[ring as usize].get().seen.saturating_sub(passed));
         let reading =
             Reading { at: self.begun.elapsed(), scheduled, passed, is_waiting: waiting != 0 };

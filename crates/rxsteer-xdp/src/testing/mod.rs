@@ -13,14 +13,14 @@ pub use verified::{Verified, verify};
 use crate::load::LoadError;
 use std::io::Write;
 
-/// Whether `error` means that this process may not load BPF programs. If the verifier refuses a program, that is
-/// another error (EACCES), though both are called "permission denied".
+/// Whether `error` means that this process may not load BPF programs (EPERM). A refusal by the verifier is another error
+/// (EACCES), though both read "permission denied".
 fn is_forbidden(error: &libbpf_rs::Error) -> bool {
     let forbidden = std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error());
     format!("{error:#}").contains(&forbidden.to_string())
 }
 
-/// Prints that a test is skipped, and why, in the form that reports count.
+/// Prints that a test is skipped, and why, in the form that the reports count.
 pub fn skipped(test: &str, why: &str) {
     // eprintln! does not work here, since the test runner captures its output.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");

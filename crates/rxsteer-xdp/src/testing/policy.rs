@@ -150,7 +150,7 @@ impl KernelPolicy {
     }
 
     /// Puts rules before the policy of the last configuration. Interface `n` is named `ethn`. The CPUs that the rules name
-    /// come behind the entries of `rules.map`.
+    /// follow the entries of `rules.map`.
     ///
     /// # Panics
     /// When the kernel has no memory for their tables.
@@ -171,7 +171,7 @@ impl KernelPolicy {
         }
     }
 
-    /// Puts rules with these terms before the policy of the last configuration, and instead of their actions `actions`.
+    /// Puts rules with these terms before the policy of the last configuration, with `actions` instead of their own.
     ///
     /// # Panics
     /// When the kernel has no memory for their tables.
@@ -294,7 +294,7 @@ impl KernelPolicy {
         (slot.flow, slot.last_seen)
     }
 
-    /// What `rx_cpu` counted in a bucket, or behind the buckets for a CPU: packets, flow and votes.
+    /// What `rx_cpu` counted in a bucket, or, after the buckets, for a CPU: packets, flow and votes.
     #[must_use]
     pub fn bucket(&self, rx_cpu: u32, bucket: u32) -> [u32; 3] {
         let counts = self.buckets.get(rx_cpu * (MAX_BUCKETS + self.sizes.cpus) + bucket);

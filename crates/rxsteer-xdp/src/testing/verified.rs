@@ -1,4 +1,4 @@
-//! How much the kernel's verifier had to examine, according to its own statistics.
+//! Reads from the kernel verifier's statistics how much it had to examine.
 
 use crate::libbpf_log;
 use crate::load::{LoadError, Sizes, open, tracepoints};
@@ -19,8 +19,8 @@ pub struct Verified {
     pub instructions: u32,
     /// Stack in bytes of the program, then of each of its functions; they are not all on the stack at the same time.
     pub stack: Vec<u32>,
-    /// The same of the functions that call each other and take most together, from the program on. Empty if the kernel
-    /// removed functions that are never called, since it does not say which.
+    /// The same for the chain of calls that uses the most stack, from the program on. Empty if the kernel removed functions
+    /// that are never called, since it does not report which.
     pub deepest: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ fn bytes_of(chain: &[u32]) -> u32 {
     chain.iter().map(|bytes| (*bytes).max(1).next_multiple_of(32)).sum()
 }
 
-/// Which function begins at which instruction, and whom it calls: a function, or one that the kernel calls back.
+/// At which instruction each function begins, and which functions it calls, directly or as a callback of the kernel.
 struct Calls {
     begins: Vec<usize>,
     /// The instruction of each call, and the first of the function called.
@@ -94,7 +94,7 @@ pub fn verify(setup: &Setup) -> Result<Vec<Verified>, LoadError> {
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            // Loads once more with the full log. A process that may load nothing gets the same error again.
+            // Loads once more, with the full log. A process that may not load programs gets the same error again.
             crate::load::load(setup)?;
             return Err(error.into());
         }

@@ -103,8 +103,8 @@ impl Rings {
     }
 }
 
-/// One producer's view of the rings, for a burst that the other side has already decided on. The core is not asked
-/// which of a CPU's rings a packet uses (the world checks that), nor whether it is numbered.
+/// One producer's view of the rings, for a burst that the other side has already decided on. The core does not
+/// determine which of a CPU's rings a packet uses (the world checks that), nor whether it is numbered.
 pub(crate) struct Producer<'a> {
     pub(crate) rings: &'a mut Rings,
     pub(crate) rx_cpu: u32,

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(super) const SECOND: u64 = rxsteer_core::sparse::INACTIVE_AFTER_NS;
-/// The most packets of a burst; the core looks at fewer at a time.
+/// The most packets of a burst; the core processes fewer at a time.
 const MOST: usize = 150;
 
 /// One scenario, run by the core and by another implementation.

@@ -37,7 +37,7 @@ pub struct Packet {
     pub vlan: u16,
     /// The offset of the flow's IP header.
     pub ip_offset: u16,
-    /// The number of the outermost tunnel, if it is asked for and there is one.
+    /// The number of the outermost tunnel, if it is requested and there is one.
     pub tunnel: u32,
     /// The flow.
     pub key: FlowKey,

@@ -16,7 +16,7 @@ pub(crate) enum Rule {
     Flush,
     /// An unused ring is deleted only once it has drained.
     RetiredDrains,
-    /// Frames go unguarded only once rings have drained past a snapshot.
+    /// Frames are sent unguarded only once rings have drained past a snapshot.
     UnguardedAfterSnapshot,
     /// And only if no frame went off target since.
     UnguardedOnTarget,
@@ -32,7 +32,7 @@ pub(crate) enum Rule {
     GuardFirst,
     /// And then rings drain past a snapshot.
     RingsDrain,
-    /// Slots that were set while frames went unguarded are unset before that, since their numbers may have wrapped.
+    /// Slots that were set while frames were unguarded are unset before that, since their numbers may have wrapped.
     OldSlotsUnset,
 }
 
@@ -43,15 +43,15 @@ struct Sent {
     tails: [u32; RX_CPUS as usize],
 }
 
-/// A snapshot of a ring, which takes a grace period: the frames in `before` had entered the ring, or were refused by
-/// it, when `after` was noted.
+/// A snapshot of a ring. It takes a grace period: when `after` was noted, the ring had accepted or refused all frames
+/// in `before`.
 #[derive(Clone, Copy, Debug)]
 struct Snapshot {
     before: Sent,
     after: Sent,
 }
 
-/// A change for which the rings are made. Each step takes a grace period, in which other work of ticks goes on.
+/// A change whose rings exist. Each step takes a grace period, in which the ticks do other work.
 #[derive(Clone, Debug)]
 enum Step {
     /// All frames go through the rings, if frames passed.
@@ -277,7 +277,7 @@ impl Control {
         is_so
     }
 
-    /// Unsets slots except those whose packet has to stay; a slot of two targets stays as well.
+    /// Unsets slots, except those whose packet must stay, and boundary slots.
     fn unset_slots(&mut self, stays: impl Fn(&LastPacket) -> bool) {
         for (queue, slot, last) in self.world.slots() {
             let is_same = self.world.slot(queue, slot) == Some(last);
@@ -360,8 +360,8 @@ impl Control {
         before.into_iter().map(after).collect()
     }
 
-    /// The rings of `before`, which is from a grace period ago, to which nothing was sent since and which are drained,
-    /// as far as user space can detect that.
+    /// The rings of `before`, which must be a grace period old, to which nothing was sent since and which user space
+    /// can find drained.
     fn drained(&mut self, before: &[Sent]) -> Vec<Sent> {
         let mut drained = Vec::new();
         for sent in before {
@@ -410,8 +410,8 @@ impl Control {
         }
     }
 
-    /// The numbers of a ring at rest occasionally advance by 2³¹. While frames go unguarded, user space does not see
-    /// that.
+    /// The numbers of a ring at rest occasionally advance by 2³¹. While frames are unguarded, user space does not see
+    /// this.
     pub(crate) fn wrap(&mut self) {
         let ring = self.world.rng.random_range(0..RINGS);
         let is_in_snapshot = self.left.is_some() || self.approach.is_some();

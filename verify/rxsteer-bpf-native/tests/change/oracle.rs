@@ -1,5 +1,5 @@
-//! The required decision for each frame: the target is the core's, for the same settings at the same moment; the order
-//! rule says where the frame goes instead.
+//! The required decision for each frame. The target is that of the core, for the same settings at the same moment; the
+//! order rule determines where the frame goes instead.
 
 use super::settings::Settings;
 use super::world::FLOW_LOG;

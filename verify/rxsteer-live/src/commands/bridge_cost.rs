@@ -1,4 +1,4 @@
-//! How many live frames a second a bridge passes on: rxsteer's, and a bare loop over the same sockets.
+//! How many live frames per second a bridge passes on: rxsteer's bridge, and a simple loop over the same sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +41,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// As by default, by this plan and with so much work for each packet.
+    /// The defaults, with this plan and this much work per packet.
     pub(crate) fn of(plan: Plan, work_ns: u64) -> Options {
         Options { plan, flows: 1000, work_ns, policy: Policy::Rps }
     }
@@ -54,7 +54,7 @@ fn spin(ns: u64) {
     }
 }
 
-/// Two interfaces of the host in the middle, to be bridged.
+/// Two interfaces of the middle host, to be bridged.
 fn ports(namespace: &Namespace, ends: [&End; 2]) -> Result<Vec<XdpPort>> {
     let ports =
         ends.map(|end| Port { name: end.name.clone(), ifindex: end.index, queues: 1, mtu: 1500 });
@@ -63,7 +63,7 @@ fn ports(namespace: &Namespace, ends: [&End; 2]) -> Result<Vec<XdpPort>> {
     Ok(namespace.inside(|| Ok(open(&ports, &options)))??)
 }
 
-/// The least that a forwarder does, in one direction.
+/// The minimum that a forwarder does, in one direction.
 fn bare(namespace: &Namespace, mut ports: Vec<XdpPort>, work_ns: u64) -> Result<Receiving> {
     let mut sender = namespace.inside(|| Ok(ports[1].sender(0)))??;
     Ok(Receiving::start(move |sent, stop| {
@@ -107,7 +107,7 @@ impl<I: Inspector> Handler for Counting<I> {
 /// A bridge, the CPUs of its workers if it is rxsteer's, and how many CPUs a host needs for it.
 type Way = (&'static str, Option<&'static str>, usize);
 
-/// All that are compared. The sender has CPU 0, and each of them receives on CPU 1.
+/// All compared bridges. The sender has CPU 0, and each of them receives on CPU 1.
 const WAYS: [Way; 7] = [
     ("bare AF_XDP, CPU 1", None, 2),
     ("rxsteer, CPU 1", Some("1-1"), 2),
@@ -118,7 +118,7 @@ const WAYS: [Way; 7] = [
     ("rxsteer, RX CPU 1, worker CPUs 2-9", Some("2-9"), 10),
 ];
 
-/// The bridge of rxsteer, received on CPU 1.
+/// The bridge of rxsteer, which receives on CPU 1.
 fn by_rxsteer(
     namespace: &Namespace,
     mut ports: Vec<XdpPort>,
@@ -132,7 +132,7 @@ fn by_rxsteer(
     let mut config = PipelineConfig::new(policy, cpus);
     config.rx_cpus = vec![CpuId::new(1).context("a CPU")?];
     config.rx_queues = 2;
-    // Receiving on CPU 1 makes a worker there, too.
+    // Receiving on CPU 1 creates a worker there, too.
     let workers = config.workers();
     for _ in workers.iter() {
         let mut bridge = Bridge::between(&ports);

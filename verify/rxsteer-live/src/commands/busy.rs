@@ -1,4 +1,4 @@
-//! Packets beside busy processes: which methods lose or delay packets.
+//! Packets on CPUs with busy processes: which methods lose or delay packets.
 //!
 //! ```text
 //!   CPU 0: sender (SCHED_FIFO), reader, busy processes      CPU 1: reader, busy processes
@@ -7,7 +7,7 @@
 //!
 //! - Busy processes are ordinary processes that never sleep. Each has its own session, so that autogroup gives each its
 //!   share.
-//! - The sender stands for a NIC, which processes cannot delay: it has priority over everything else on CPU 0, sends
+//! - The sender represents a NIC, which processes cannot delay: it has priority over everything else on CPU 0, sends
 //!   bursts every 100 µs, and sleeps between them.
 //! - The delay of a packet is the time from its sending to the network stack of the CPU that processes it. How long a
 //!   reader then waits for its CPU does not depend on the steering; it is shown separately.
@@ -36,7 +36,7 @@ use super::starving;
 const FLOWS: u16 = 200;
 const CPUS: [usize; 2] = [0, 1];
 const SENDER: usize = 0;
-/// How often a turn is repeated in which other processes took more of a CPU than allowed.
+/// How often a turn is repeated if other processes used more of a CPU than allowed.
 const RETRIES: u32 = 2;
 
 /// Loss and delay beside busy processes: no steering, the kernel's RPS, and `rxsteer run` with each scheduling class of
@@ -215,7 +215,7 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Sets up the method, sends each rate beside the busy processes, and removes the method.
+    /// Sets up the method, sends each rate while the processes are busy, and removes the method.
     fn take(&self, processes: &mut BusyProcesses, rates: &[u32]) -> Result<Vec<Figure>> {
         let receiver = self.testbed.receiver();
         let mask = if self.method == Method::KernelRps { "3" } else { "0" };

@@ -1,4 +1,4 @@
-//! How many packets a second one CPU can hand off to another.
+//! How many packets per second one CPU can hand off to another.
 
 use std::thread::sleep;
 use std::time::Duration;

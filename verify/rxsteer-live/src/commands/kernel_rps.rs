@@ -1,15 +1,16 @@
-//! What the kernel's own RPS does that `rxsteer host` sets: it reorders when masks change, and a wrong mask is found worse.
+//! Properties of the kernel's own RPS, which `rxsteer host` sets: it reorders packets when masks change, and `--verify`
+//! finds that a wrong mask is worse.
 //!
 //! ```text
 //!   frames, numbered by flow          in0, RPS by rxsteer host apply
 //!   CPU 0 ────────────────────► [CPU 0, or CPU 1's backlog] ──► order check at the stack's door
 //! ```
 //!
-//! - Order: masks change while frames flow. A flow that moves from CPU 1 to CPU 0 overtakes its own packets that wait in
-//!   CPU 1's backlog. How many wait there depends on how busy it is, so frames are sent at two paces. The same frames
+//! - Order: masks change while frames flow. A flow that moves from CPU 1 to CPU 0 overtakes its own packets that wait
+//!   in CPU 1's backlog. How many wait there depends on its load, so frames are sent at two rates. The same frames
 //!   without changes are the control.
-//! - Verdict: with a long list of nft rules to walk, one CPU can't process what another one sends. All of it on that CPU,
-//!   which is busy as well, drops packets; `--verify` has to see it and undo it.
+//! - Verdict: with a long list of nft rules, one CPU cannot process what another one sends. If everything goes to that
+//!   CPU, which is busy as well, packets are dropped; `--verify` must detect this and undo it.
 
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,7 @@ use serde_json::{Value, json};
 /// The CPU that sends and receives, and the other one.
 const SENDER: usize = 0;
 const OTHER: usize = 1;
-/// Frames of a call, so that it ends soon after it is stopped.
+/// Frames per call, so that a call ends soon after it is stopped.
 const AT_ONCE: u64 = 50_000;
 /// Rules that match nothing.
 const RULES: usize = 200;
@@ -65,8 +66,8 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 }
 
 fn host(namespace: &Namespace, arguments: &[&str]) -> Result<Output> {
-    // Not on the CPU that sends: it would rest meanwhile, which no NIC does, and the other one would empty its backlog.
-    // Before ordinary threads: else it had its turn only when that backlog is empty.
+    // Not on the CPU that sends: it would stop sending meanwhile, which no NIC does, and the other CPU would empty its
+    // backlog. With priority over ordinary threads: otherwise it would run only when that backlog is empty.
     let mut command = namespace.command("chrt");
     command.args(["-f", "1", "taskset", "-c", &OTHER.to_string()]);
     command.arg(rxsteer().map_err(anyhow::Error::msg)?);
@@ -82,7 +83,7 @@ fn succeeds(namespace: &Namespace, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Frames while the mask changes that often; without changes, for some seconds.
+/// Sends frames while the mask changes this often; without changes, for some seconds.
 fn order(options: &Options, pace_ns: u64, changes: u32) -> Result<Value> {
     let testbed = Testbed::hosts(LinkOptions::default())?;
     let receiver = testbed.receiver();
@@ -119,7 +120,7 @@ fn order(options: &Options, pace_ns: u64, changes: u32) -> Result<Value> {
     }))
 }
 
-/// Everything onto one busy CPU, measured by `--verify`.
+/// Steers everything to one busy CPU; `--verify` measures it.
 fn wrong_mask(options: &Options) -> Result<Value> {
     let testbed = Testbed::hosts(LinkOptions::default())?;
     let receiver = testbed.receiver();
@@ -150,7 +151,7 @@ fn wrong_mask(options: &Options) -> Result<Value> {
     }))
 }
 
-/// Rules that every packet walks.
+/// Adds rules that are compared with every packet.
 fn slow_down(namespace: &Namespace) -> Result<()> {
     namespace.run("nft add table ip lab")?;
     namespace.run(

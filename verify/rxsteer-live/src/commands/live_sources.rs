@@ -1,4 +1,4 @@
-//! How many packets a second an application receives from a live interface.
+//! How many packets per second an application receives from a live interface.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     Ok(report)
 }
 
-/// What each packet takes in the second table of bridges.
+/// The work for each packet in the second table of bridges.
 const BRIDGE_WORK_NS: u64 = 200;
 
 /// Each experiment's name in the report, and its heading.

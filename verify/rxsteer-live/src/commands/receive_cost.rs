@@ -1,4 +1,4 @@
-//! How many live frames a second applications can receive: through rxsteer, and by bare sockets.
+//! How many live frames per second applications can receive: through rxsteer, and with plain sockets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,13 +39,13 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// As by default, by this plan.
+    /// The defaults, with this plan.
     pub(crate) fn of(plan: Plan) -> Options {
         Options { plan, flows: 1000, train: 1, policy: Policy::Rps }
     }
 }
 
-/// Threads that receive, and what they received.
+/// Threads that receive, and the count of what they received.
 pub(super) struct Receiving {
     received: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -56,14 +56,14 @@ impl Drop for Receiving {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
 }
 
 impl Receiving {
-    /// Has `work` receive on a thread of its own, until its flag is set.
+    /// Makes `work` receive in a new thread, until its flag is set.
     pub(super) fn start(
         work: impl FnOnce(&AtomicU64, Arc<AtomicBool>) -> Result<()> + Send + 'static,
     ) -> Receiving {
@@ -77,7 +77,7 @@ impl Receiving {
         Receiving { received, stop, threads: vec![thread] }
     }
 
-    /// One turn: frames received, for each second that CPU 0 sent.
+    /// One turn: frames received per second of sending by CPU 0.
     pub(super) fn turn(&self, source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
         let before = self.received.load(Ordering::Relaxed);
         let took = source.send(sender, 0, frames)?;
@@ -86,14 +86,14 @@ impl Receiving {
     }
 }
 
-/// AF_XDP sockets on the one RX queue of an interface, that copy.
+/// AF_XDP sockets in copy mode on the only RX queue of an interface.
 fn xdp_port(namespace: &Namespace, end: &End) -> Result<XdpPort> {
     let port = Port { name: end.name.clone(), ifindex: end.index, queues: 1, mtu: 1500 };
     let opened = namespace.inside(|| Ok(open(&[port], &XdpOptions::default())))?;
     opened?.pop().context("one port was opened")
 }
 
-/// The least that a reader does: it takes what is there, looks at each frame, and gives it back.
+/// The minimum that a reader does: it takes the available frames, reads each one, and returns it.
 fn bare_xdp(port: XdpPort) -> Receiving {
     Receiving::start(move |received, stop| {
         pin(1)?;
@@ -153,7 +153,7 @@ fn by_recvmmsg(namespace: &Namespace) -> Result<Receiving> {
     }))
 }
 
-/// The whole path, received on CPU `rx`, into an empty handler on CPU `worker`.
+/// The whole path, which receives on CPU `rx`, with an empty handler on CPU `worker`.
 fn by_rxsteer(port: XdpPort, policy: Policy, rx: u16, worker: u16) -> Receiving {
     Receiving::start(move |received, stop| {
         let cpu = |number| CpuId::new(number).context("a CPU");

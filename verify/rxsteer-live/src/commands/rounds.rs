@@ -40,7 +40,7 @@ pub(crate) struct Plan {
 /// One of the compared variants.
 pub(crate) struct Variant<'a> {
     pub(crate) name: &'static str,
-    /// Runs one turn; returns packets a second.
+    /// Runs one turn; returns packets per second.
     pub(crate) turn: Box<dyn FnMut() -> Result<f64> + 'a>,
 }
 

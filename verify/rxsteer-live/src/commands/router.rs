@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use super::rounds::{Plan, Variant, measure};
 
-/// A network behind the last host, which drops the packets sent to it.
+/// A network after the last host, which drops the packets sent to it.
 const BEHIND: &str = "203.0.113.0/24";
 const TARGET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// Candidate flows, of which two share a CPU and two do not.
@@ -75,8 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     }))
 }
 
-/// A router with a route to the network behind it, which masquerades its senders. `mask` is the CPU mask of the
-/// kernel's RPS, or 0.
+/// A router with a route to the network after it, which masquerades its senders. `mask` is the CPU mask of the kernel's
+/// RPS, or 0.
 fn router(mask: &str) -> Result<Testbed> {
     let testbed = Testbed::router(LinkOptions::default())?;
     let (router, last) = (testbed.receiver(), testbed.links[1].far.ipv4);
@@ -87,7 +87,7 @@ fn router(mask: &str) -> Result<Testbed> {
     Ok(testbed)
 }
 
-/// The way by which a router receives frames.
+/// How a router receives frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Door {
     /// An XDP program, without GRO.
@@ -150,7 +150,7 @@ impl Way {
         })
     }
 
-    /// Packets a second that were forwarded while frames were sent.
+    /// Packets per second that were forwarded while frames were sent.
     fn turn(&self, from: &Namespace, frames: u64) -> Result<f64> {
         let before = self.arriving.total()?.frames;
         let took = self.source.send(from, SENDER, frames)?;

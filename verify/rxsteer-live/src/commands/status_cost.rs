@@ -31,7 +31,8 @@ pub(crate) struct Options {
     rounds: usize,
 }
 
-/// For so long at most the status shows a long round of the event thread (`crates/rxsteer-cli/src/run/rounds.rs`).
+/// The longest time for which the status shows a long round of the event thread
+/// (`crates/rxsteer-cli/src/run/rounds.rs`).
 const ROUNDS_SHOWN: Duration = Duration::from_secs(20);
 
 /// The requests; the first is none, for the event thread's own work.
@@ -62,7 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let mut report = Map::new();
     for (name, question) in QUESTIONS {
         let (mut took, mut longest) = (Vec::new(), 0.0_f64);
-        // Rounds of the question before this one are shown no longer then.
+        // After this time the status no longer shows rounds of the previous request.
         sleep(ROUNDS_SHOWN);
         for _ in 0..options.rounds {
             match question {

@@ -1,9 +1,10 @@
-//! What viewers cost: packets a second through `rxsteer run --listen` without any, with one that asks each second, with
-//! a scrape each second, and with a thousand that send a byte now and then; and the CPU time that the process takes for
-//! each look.
+//! The cost of viewers: packets per second through `rxsteer run --listen` without viewers, with one that asks every
+//! second, with a scrape every second, and with a thousand that send a byte now and then; and the CPU time of the
+//! process for each look.
 //!
-//! A turn of packets lasts half a second, and its noise is a few percent: it can't show a cost of less. The CPU time can:
-//! the scheduler counts it to the nanosecond. A look that takes 1 ms takes at most 0.1 % of one CPU at one a second.
+//! A turn of packets lasts half a second, and its noise is a few percent, so it cannot show a lower cost. The CPU time
+//! can: the scheduler counts it to the nanosecond. A look that takes 1 ms, once a second, takes at most 0.1 % of one
+//! CPU.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,14 +39,14 @@ pub(crate) struct Options {
     looks: u32,
 }
 
-/// The time between looks whose CPU time is measured: the server asks the instance four times a second at most.
+/// The time between looks whose CPU time is measured: the server queries the instance at most four times a second.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// What the viewers of a turn do.
+/// The behaviour of the viewers in a turn.
 #[derive(Clone, Copy)]
 enum Viewers {
     None,
-    /// Asks for this path each second, from before the turn on.
+    /// Requests this path every second, starting before the turn.
     EachSecond(&'static str),
     Slow(usize),
 }
@@ -86,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     Ok(report)
 }
 
-/// The CPU time of the process with and without viewers, in time of its own: no packets are sent.
+/// The CPU time of the process with and without viewers, in a separate period without packets.
 fn cpu_time(options: &Options, steering: &Steering, address: SocketAddr) -> Result<Value> {
     let process = steering.id();
     let span = PAUSE * options.looks;
@@ -134,7 +135,7 @@ fn rounded(figure: f64) -> f64 {
     (figure * 1e6).round() / 1e6
 }
 
-/// The share of one CPU that all threads of a process take during `work`.
+/// The share of one CPU that all threads of a process use during `work`.
 fn of_one_cpu(process: u32, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let (before, began) = (ran_ns(process)?, Instant::now());
     work()?;
@@ -142,7 +143,7 @@ fn of_one_cpu(process: u32, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     Ok(ran as f64 / began.elapsed().as_nanos() as f64)
 }
 
-/// How long the threads of a process have run, by the scheduler. None of those that serve ends meanwhile.
+/// How long the threads of a process have run, according to the scheduler. None of the serving threads ends meanwhile.
 fn ran_ns(process: u32) -> Result<u64> {
     let mut sum = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
@@ -179,7 +180,7 @@ fn watched(
     })
 }
 
-/// Views until `stop`; `ready` once all viewers are there.
+/// Views until `stop`; sets `ready` once all viewers are connected.
 fn view(
     address: SocketAddr,
     viewers: Viewers,
@@ -189,7 +190,7 @@ fn view(
 ) {
     let mut slow = Vec::new();
     if let Viewers::Slow(count) = viewers {
-        // Those that find no room in the queue of connections time out at once.
+        // Connections that find no room in the queue time out soon.
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(20)).ok();
         slow.extend((0..count).filter_map(|_| connect()));
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rxsteer_lab::{Datagrams, LinkOptions, Namespace, Testbed, rxsteer};
 use serde_json::Value;
 
-/// What takes longer has stopped.
+/// A step that takes longer counts as stopped.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const FLOWS: u16 = 40;
 
@@ -20,7 +20,7 @@ fn output(namespace: &Namespace, arguments: &[&str]) -> Output {
     command(namespace, arguments).output().unwrap()
 }
 
-/// Both of what it prints, where it ends with `status`.
+/// All its output, if it ends with `status`.
 fn ends(namespace: &Namespace, status: i32, arguments: &[&str]) -> String {
     let output = output(namespace, arguments);
     let text = [&output.stdout[..], &output.stderr[..]].concat();
@@ -36,7 +36,7 @@ fn json(namespace: &Namespace, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A namespace with a tun device, which no XDP program of ours can be attached to.
+/// A namespace with a tun device, to which our XDP programs cannot be attached.
 fn with_tun() -> Namespace {
     let namespace = Namespace::new().unwrap();
     namespace.ip("tuntap add dev tun9 mode tun").unwrap();
@@ -90,7 +90,7 @@ fn interface_is_compared_and_judged_by_what_it_receives() {
     let traffic = &found["measured"]["traffic"];
     assert!(traffic["flows"].as_u64().unwrap() >= u64::from(FLOWS), "{found}");
     assert!(traffic["largest"].as_u64() < traffic["frames"].as_u64(), "{found}");
-    // What CPUs have time for depends on the machine; check and recommend say the same of it.
+    // Whether CPUs have time depends on the machine; check and recommend must agree.
     assert!(found["rule"].is_string() && !found["sentences"].as_array().unwrap().is_empty());
     drop(sender);
 }
@@ -192,7 +192,7 @@ fn fallback_has_events() {
     let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until_map_is(&namespace, "3", &mut child);
     namespace.ip("link set tun9 down").unwrap();
-    // It ends by itself once no interface is left. Looks are a second apart, so it may miss that tun9 was down.
+    // It ends by itself once no interface exists. Looks are a second apart, so it may miss that tun9 was down.
     namespace.ip("link del tun9").unwrap();
     let output = child.wait_with_output().unwrap();
     let (stdout, said) =
@@ -240,7 +240,7 @@ fn auto_says_each_step_and_leaves_nothing() {
     let test = "advice::auto_says_each_step_and_leaves_nothing";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let namespace = with_tun();
-    // Nothing arrives, so there is nothing to do.
+    // No packets arrive, so there is nothing to do.
     let said = ends(&namespace, 0, &["auto", "tun9", "--sample", "1s", "--verify", "3s"]);
     assert!(said.contains("Leave tun9 alone") && said.contains("nothing was changed"), "{said}");
     assert_eq!(map(&namespace), "");
@@ -265,7 +265,7 @@ fn auto_tries_native_xdp_and_takes_it_off() {
     let options = ["--policy", "rps", "--cpus", "0-1"];
     let output = output(testbed.receiver(), &[&auto[..], &options].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Which of them is better depends on the machine: it steers, or says why it does not stay and goes on.
+    // Which is better depends on the machine: it steers, or reports why native XDP is not kept and continues.
     let steers = said.contains("native XDP steers");
     let goes_on = said.contains("step 2: native XDP: no, because") && said.contains("step 3");
     assert!(said.contains("rxsteer run in0 --policy=rps") && (steers || goes_on), "{said}");

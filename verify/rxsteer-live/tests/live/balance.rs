@@ -60,14 +60,14 @@ fn buckets_move_and_flows_stay_in_order() {
             shown = balance(&socket);
         }
         assert_eq!(shown["problem"], Value::Null, "{shown}");
-        // How many, and where to, is a matter of what else the CPUs do.
+        // How many buckets move, and where to, depends on the other work of the CPUs.
         let moved = shown["moved"].as_u64().unwrap();
         assert_eq!(
             (held(&shown, 0) + held(&shown, 1), shown["buckets"].as_u64()),
             (1024, Some(1024))
         );
         if moved == 0 {
-            // Then nothing is to be moved.
+            // In this case there is nothing to move.
             skipped(&format!("{test}/moves"), "other work keeps both CPUs equally busy");
         } else {
             let latest = &shown["latest"][0];

@@ -1,5 +1,5 @@
-//! `rxsteer live --bridge`, by AF_XDP and by packet sockets: order per flow on the wire behind it, in both directions, and
-//! TCP through it.
+//! `rxsteer live --bridge`, with AF_XDP and packet sockets: order per flow on the wire after the bridge, in both
+//! directions, and TCP through it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,7 +28,7 @@ use super::xdp::{dropped, quiet};
 /// Flows of each direction while settings change.
 const FLOWS: u32 = 6;
 
-/// Three hosts in a row, of which the middle one is to be the bridge.
+/// Three hosts in a row; the middle one becomes the bridge.
 fn row(options: LinkOptions) -> Testbed {
     bridging(Testbed::router(options).unwrap())
 }
@@ -110,7 +110,7 @@ fn changes_under_load_keep_the_order_on_the_wire() {
     changes_by_xdp(&row(LinkOptions::default()), 1);
 }
 
-/// What one RX queue received goes out by several TX queues, a flow by one of them.
+/// Packets of one RX queue leave on several TX queues, each flow on one of them.
 #[test]
 fn changes_keep_the_order_over_several_tx_queues() {
     let test = "bridge::changes_keep_the_order_over_several_tx_queues";
@@ -129,7 +129,7 @@ fn changes_keep_the_order_over_several_tx_queues() {
     }
 }
 
-/// Changes under load, where the second interface has so many queues.
+/// Changes under load; the second interface has this many queues.
 fn changes_by_xdp(testbed: &Testbed, queues: u32) {
     let port =
         |end: &End, queues| Port { name: end.name.clone(), ifindex: end.index, queues, mtu: 1500 };
@@ -146,7 +146,7 @@ fn changes_by_xdp(testbed: &Testbed, queues: u32) {
             sources.push(XdpSource::new(vec![queue], stop.clone()));
         }
     }
-    // So many that each of several TX queues has some.
+    // Enough flows for each of several TX queues to get some.
     let flows = if queues > 1 { 64 } else { FLOWS };
     change_under_load(testbed, &opened, &mut sources, &stop, flows);
 }
@@ -171,8 +171,8 @@ fn changes_keep_the_order_of_packet_sockets() {
     change_under_load(&testbed, &ports, &mut sources, &stop, FLOWS);
 }
 
-/// Policy and CPUs change every few milliseconds while frames of both directions pass: none overtakes another of its
-/// flow, on the wire.
+/// Policy and CPUs change every few milliseconds while frames of both directions pass: on the wire, no frame overtakes
+/// another one of its flow.
 fn change_under_load(
     testbed: &Testbed,
     ports: &[impl ForwardPort + Sync],
@@ -187,7 +187,7 @@ fn change_under_load(
     config.on_full = OnFull::Drop;
     config.check_order = true;
     let [there, back] = [testbed.links[0].clone(), turned(&testbed.links[1])];
-    // So slow that backlogs drain: a flow moves when nothing of it waits.
+    // Slow enough that backlogs drain: a flow moves when none of its packets waits.
     let pace = Duration::from_micros(50);
     let traffic = Traffic { flows, train: 2, random: true, pace, ..Traffic::default() };
     let check = OrderCheck::new(&hosts[2], &testbed.links[1].far, traffic.flows).unwrap();
@@ -297,7 +297,7 @@ fn tcp_passes_both_ways() {
     assert_eq!(report["reordered"], 0, "{report}");
 }
 
-/// Both hosts leave checksums and segments to a device: frames of up to 64 KiB without a checksum go out as such.
+/// Both hosts leave checksums and segmentation to a device: frames of up to 64 KiB without a checksum leave as such.
 #[test]
 fn merged_segments_pass_by_packet_sockets() {
     let test = "bridge::merged_segments_pass_by_packet_sockets";
@@ -310,7 +310,7 @@ fn merged_segments_pass_by_packet_sockets() {
     let report = tcp_there_and_back(&testbed, "packet");
     assert_eq!(report["reordered"], 0, "{report}");
     let (packets, bytes) = (report["packets"].as_u64().unwrap(), report["bytes"].as_u64().unwrap());
-    // More than fits a frame of this MTU, acknowledgements included.
+    // More than fits into frames of this MTU, including acknowledgements.
     assert!(bytes > 1514 * packets, "nothing was merged: {report}");
 }
 
@@ -353,7 +353,7 @@ fn egress_that_is_down_costs_packets_and_no_more() {
     }
 }
 
-/// The egress interface is down for a while: packets are dropped and counted, and it goes on.
+/// The egress interface is down for a while: packets are dropped and counted, and the bridge continues.
 fn egress_down(io: &str) {
     let testbed = row(LinkOptions::default());
     let hosts = &testbed.namespaces;
@@ -378,7 +378,8 @@ fn egress_down(io: &str) {
     assert_eq!((seen.late, &report["reordered"]), (0, &0.into()), "{seen:?} {report}");
 }
 
-/// By packet sockets the kernel chooses the TX queue by the CPU that sends: where flows move, one queue is asked for.
+/// With packet sockets the kernel chooses the TX queue by the sending CPU: if flows can move, only one queue is
+/// allowed.
 #[test]
 fn several_tx_queues_are_refused_where_flows_move() {
     let test = "bridge::several_tx_queues_are_refused_where_flows_move";

@@ -1,5 +1,5 @@
-//! `rxsteer live` on a veth pair, or on two NICs of the machine (`RXSTEER_CARDS`): every RX queue is received, in order, and
-//! packets add up. In the virtual machines of `cargo xtask vm` these are NICs with several queues.
+//! `rxsteer live` on a veth pair, or on two NICs of the machine (`RXSTEER_CARDS`): it receives from every RX queue, in
+//! order, and packets add up. In the virtual machines of `cargo xtask vm` these are NICs with several queues.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

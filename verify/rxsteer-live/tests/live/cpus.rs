@@ -13,7 +13,7 @@ use rxsteer_lab::{
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Takes CPU 1 offline and online `times` times under traffic, for `rest` each time. Afterwards no frame may be late or
-/// unaccounted for, CPU 1 has to be used again, and each ring has to be emptied on its own CPU.
+/// unaccounted for, CPU 1 must be used again, and each ring must be emptied on its own CPU.
 fn away_and_back(test: &str, times: u32, rest: Duration) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let switch =

@@ -1,7 +1,7 @@
-//! `rxsteer host`: the kernel's own steering, set on live traffic and set back.
+//! `rxsteer host`: sets the kernel's own steering with live traffic, and restores it.
 //!
-//! `ip netns exec` gives the program a /sys of the namespace. The sock flow table is the whole host's: the tests set it and
-//! set it back.
+//! `ip netns exec` gives the program a /sys of the namespace. The sock flow table belongs to the whole host: the tests
+//! set it and restore it.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,7 +20,7 @@ use serde_json::Value;
 const FLOWS: u16 = 8;
 /// Datagrams of a step.
 const FRAMES: u64 = 5_000;
-/// What takes longer has stopped.
+/// A step that takes longer counts as stopped.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `rxsteer host …` in a namespace.
@@ -29,7 +29,7 @@ fn host(namespace: &Namespace, arguments: &[&str]) -> Output {
     command.arg("host").args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What it prints, where it succeeds.
+/// The output, if it succeeds.
 fn succeeds(namespace: &Namespace, arguments: &[&str]) -> String {
     let output = host(namespace, arguments);
     let text = [&output.stdout[..], &output.stderr[..]].concat();
@@ -67,7 +67,7 @@ fn pairs(testbed: &Testbed) -> Vec<(SocketAddr, SocketAddr)> {
     (0..FLOWS).map(pair).collect()
 }
 
-/// Waits for so many more frames, rests, and returns how many each CPU took since `before`.
+/// Waits for this many more frames, then for a pause, and returns how many each CPU has taken since `before`.
 fn taken(sender: &Datagrams, check: &OrderCheck, before: &[u64]) -> Vec<u64> {
     sender.resume();
     let (begun, first) = (Instant::now(), check.total().unwrap().frames);
@@ -160,7 +160,7 @@ fn interface_and_namespace_that_are_gone_are_named() {
     succeeds(receiver, &["apply", "in0", "--cpus", "0-0", "--yes"]);
     succeeds(receiver, &["apply", "in1", "--cpus", "0-0", "--yes"]);
     receiver.ip("link del in1").unwrap();
-    // From elsewhere they stay on record.
+    // From another namespace they stay recorded.
     let text = succeeds(testbed.sender(), &["restore", "--yes"]);
     assert!(text.contains("it belongs to network namespace"), "{text}");
     let text = succeeds(receiver, &["restore", "--yes"]);
@@ -191,7 +191,7 @@ fn killed_at_any_moment_it_is_restored() {
         let mut command = receiver.command(rxsteer().unwrap());
         let mut child =
             command.args(apply).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        // When so much of the journal is there, in an order that jumps about.
+        // Kills it when this share of the journal is written, in an irregular order.
         let length = whole * (round * 37 % rounds) / rounds;
         let begun = Instant::now();
         while std::fs::metadata(journal).map_or(0, |about| about.len()) <= length {
@@ -216,8 +216,9 @@ fn killed_at_any_moment_it_is_restored() {
     assert!(midway > 0, "no kill came in between");
 }
 
-/// One CPU can send far more than another one can take through a thousand rules. All of it sent there by a wrong mask, most is
-/// dropped in each turn; without the mask the sender's CPU receives each frame before it sends the next, and none is.
+/// One CPU can send far more than another one can process with a thousand rules. If a wrong mask sends everything
+/// there, most is dropped in each turn. Without the mask the sender's CPU receives each frame before it sends the next,
+/// so none is dropped.
 #[test]
 fn wrong_mask_is_found_worse_and_undone() {
     let test = "host::wrong_mask_is_found_worse_and_undone";
@@ -253,7 +254,7 @@ fn wrong_mask_is_found_worse_and_undone() {
     assert_eq!(values(receiver), before, "{said}");
 }
 
-/// An ssh session that its own change cuts off: the terminal hangs up while the change waits to be confirmed.
+/// An ssh session that its own change disconnects: the terminal hangs up while the change waits for confirmation.
 #[test]
 fn change_is_undone_where_its_terminal_hangs_up() {
     let test = "host::change_is_undone_where_its_terminal_hangs_up";
@@ -270,7 +271,7 @@ fn change_is_undone_where_its_terminal_hangs_up() {
     command.arg("--ctty").arg(rxsteer().unwrap());
     command.args(["host", "apply", "in0", "--cpus", "1-1", "--confirm", "5m"]);
     let mut running = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-    // It holds the ends of the terminal too.
+    // This also closes the ends of the terminal.
     drop(command);
     let mut terminal = File::from(terminal);
     terminal.write_all(b"y\n").unwrap();

@@ -1,4 +1,4 @@
-//! `rxsteer lab` through the program: each experiment in its short form, and nothing left behind by a killed one.
+//! `rxsteer lab` as a program: each experiment in its short form; a killed lab leaves nothing.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -49,7 +49,7 @@ fn each_experiment_runs_and_its_load_is_what_it_says() {
             assert!(median.is_some_and(f64::is_finite), "{name}: {row:#}");
             assert!(!row["checks"].as_array().unwrap().is_empty(), "{name}: {row:#}");
         }
-        // One round decides nothing.
+        // One round is not conclusive.
         assert_eq!(report["verdict"]["given"], false, "{name}");
     }
     assert_eq!(left(), Vec::<String>::new());
@@ -77,7 +77,7 @@ fn reports_are_written_and_compared() {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
-    // Before anything is measured: the report has to be written.
+    // Reported before anything is measured: the report must be writable.
     std::fs::create_dir(folder.path().join("flowstats.md")).unwrap();
     let output = lab(&["run", "rr", "flowstats", "--quick", "--report", dir]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -138,7 +138,7 @@ fn killed_at_any_moment_it_is_cleared_up_by_the_next_start() {
         process.signal(Signal::KILL).unwrap();
         process.wait(Duration::from_secs(5)).unwrap();
     }
-    // Whatever starts next clears up first.
+    // The next start of any lab cleans up first.
     let output = lab(&["run", "order", "--quick", "--repeat", "1", "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(left(), Vec::<String>::new());
@@ -244,7 +244,8 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     assert_eq!(serde_json::from_str::<Value>(&again).unwrap(), written);
     assert!(std::fs::read_to_string(folder.path().join("machine.svg")).unwrap().contains("<svg"));
 
-    // Predictions that were made stay, and so does the calibration; what can't be written is named before anything is measured.
+    // Existing predictions stay, and so does the calibration. A file that cannot be written is reported before anything
+    // is measured.
     let calibrated = std::fs::read(&path).unwrap();
     let absent = folder.path().join("absent/plot.svg");
     for (options, why) in [
@@ -275,7 +276,7 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     assert_eq!(left(), Vec::<String>::new());
 }
 
-/// Two ends of a veth pair that stand for interfaces of this machine; deleted when this is dropped.
+/// Two ends of a veth pair that represent interfaces of this machine; deleted when this is dropped.
 struct Ends([String; 2]);
 
 impl Ends {
@@ -360,7 +361,7 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(state(), used);
 
-    // Killed while it has them: the next start gives them back.
+    // Killed while it has borrowed them: the next start restores them.
     let here = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
     let records = std::path::Path::new("/run/rxsteer-lab.interfaces");
     let record = records.join(format!("{here}.{steered}"));
@@ -379,7 +380,7 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
         assert!(begun.elapsed() < Duration::from_secs(60), "the interface was never lent");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Beside it, another one would measure nonsense.
+    // A second lab at the same time would give meaningless measurements.
     let mut second = Command::new(rxsteer().unwrap());
     second.args(["lab", "run", "workers", "--quick"]).stderr(Stdio::piped()).stdout(Stdio::null());
     let mut second = second.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! `rxsteer status` of an `rxsteer live` that runs: once traffic has stopped, its counts are those of the report.
+//! `rxsteer status` of a running `rxsteer live`: once traffic has stopped, its counts are those of the report.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::Value;
 const SOON: Duration = Duration::from_secs(20);
 const FRAMES: u64 = 3000;
 
-/// What `rxsteer status` prints in a namespace.
+/// The output of `rxsteer status` in a namespace.
 fn status(namespace: &Namespace, arguments: &[&str]) -> Result<Value, String> {
     let mut command: Command = namespace.command(rxsteer().unwrap());
     let output = command.args(["status", "--json"]).args(arguments).output().unwrap();
@@ -33,7 +33,7 @@ fn adds_up(status: &Value) -> u64 {
     received
 }
 
-/// Statuses until one shows `received` packets, none of which waits.
+/// Reads statuses until one shows `received` packets, none of which waits.
 fn once_received(namespace: &Namespace, arguments: &[&str], received: u64) -> Value {
     let started = Instant::now();
     loop {
@@ -46,7 +46,7 @@ fn once_received(namespace: &Namespace, arguments: &[&str], received: u64) -> Va
     }
 }
 
-/// What the report of a run and a status name alike, and what they name differently.
+/// Compares the figures that the report of a run and a status have in common.
 fn equals(status: &Value, report: &Value) {
     for counter in [
         "bytes",
@@ -76,7 +76,7 @@ fn equals(status: &Value, report: &Value) {
     assert_eq!(interface["kernel_drops"], of["kernel_drops"]);
 }
 
-/// Sends frames into a live run with these arguments; its status by interface and by socket, and its report.
+/// Sends frames into a live run with these arguments; returns its status by interface and by socket, and its report.
 fn looked_at(arguments: &[&str], folder: &Path) -> (Value, Value) {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());

@@ -278,7 +278,7 @@ fn change(socket: &str, policy: &str, check: &OrderCheck, frames: u64) -> u64 {
     changes as u64
 }
 
-/// What a killed instance has left behind, if anything.
+/// What a killed instance has left, if anything.
 fn left(
     namespace: &Namespace,
     interface: &str,

@@ -1,8 +1,9 @@
 //! Tests of `rxsteer run` with live traffic in network namespaces.
 //!
-//! Each test is short, some seconds; with RXSTEER_LIVE=full (`cargo xtask live --full`) it runs at full length, with
-//! RXSTEER_LIVE=none (`./test --quick`) not at all. With RXSTEER_LIVE=beside they are left to another run, which `./test`
-//! starts beside other parts. The tests need root and, with few exceptions, two CPUs; otherwise they print SKIPPED.
+//! Each test is short, some seconds. With RXSTEER_LIVE=full (`cargo xtask live --full`) the tests run at full length,
+//! with RXSTEER_LIVE=none (`./test --quick`) not at all. With RXSTEER_LIVE=beside they are left to another run, which
+//! `./test` starts in parallel with other parts. The tests require root and, with few exceptions, two CPUs; otherwise
+//! they print SKIPPED.
 #![cfg(feature = "bpf")]
 
 mod advice;
@@ -84,7 +85,7 @@ fn has_rfs() -> bool {
     types.windows(tracepoint.len()).any(|name| name == tracepoint)
 }
 
-/// As [`ready`], for a test that takes rfs and two CPUs.
+/// As [`ready`], for a test that requires rfs and two CPUs.
 fn ready_for_rfs(test: &str) -> Option<MutexGuard<'static, ()>> {
     let alone = ready(test, &[], 2)?;
     if !has_rfs() {
@@ -109,7 +110,8 @@ fn ask_stderr(command: &[&str]) -> String {
     stderr
 }
 
-/// Changes settings of a running rxsteer. On a busy machine a change may be withdrawn; the message says to try again.
+/// Changes settings of a running rxsteer. On a busy machine a change may be withdrawn; the message then asks to try
+/// again.
 fn set(socket: &str, settings: &str) {
     let settings: Vec<&str> = settings.split(' ').collect();
     let command = [&["set", "--socket", socket], &*settings].concat();

@@ -1,4 +1,4 @@
-//! `rxsteer live --out`: programs behind taps, interfaces and pipes get every packet once, each flow in order.
+//! `rxsteer live --out`: programs that read from taps, interfaces and pipes get every packet once, each flow in order.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -16,14 +16,14 @@ use serde_json::Value;
 /// How long anything may take, in a slow virtual machine too.
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// A program, what it says, and its end when this is dropped.
+/// A program, its messages; it is ended when this is dropped.
 pub(crate) struct Running {
     child: Child,
     said: Arc<Mutex<String>>,
 }
 
 impl Running {
-    /// Starts a command; what it says on standard error is collected.
+    /// Starts a command, and collects its standard error.
     pub(crate) fn start(command: &mut Command) -> Running {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -41,7 +41,7 @@ impl Running {
         self.said.lock().unwrap().clone()
     }
 
-    /// Waits until it has said something.
+    /// Waits until its standard error contains the words.
     pub(crate) fn says(&mut self, words: &str) {
         until(&format!("says {words}"), || {
             assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.said());
@@ -55,7 +55,7 @@ impl Running {
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 
-    /// What it printed, and how it ended.
+    /// Its output, and how it ended.
     pub(crate) fn ended(mut self) -> (String, ExitStatus) {
         let mut out = self.child.stdout.take().unwrap();
         let reader = std::thread::spawn(move || {
@@ -79,7 +79,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
@@ -96,12 +96,12 @@ pub(crate) fn has(namespace: &Namespace, interface: &str) -> bool {
 pub(crate) fn live(namespace: &Namespace, arguments: &[&str]) -> Running {
     let mut command = namespace.command(rxsteer().unwrap());
     command.args(["live", "in0", "--policy", "rps", "--cpus", "0-1", "--json"]);
-    // All frames come at once, and none is to be dropped.
+    // All frames arrive at once, and none must be dropped.
     command.args(["--max-backlog", "20000"]).args(arguments);
     Running::start(&mut command)
 }
 
-/// Ends it by SIGINT; its report.
+/// Ends it by SIGINT; returns its report.
 pub(crate) fn report_of(live: Running) -> Value {
     live.signal("-INT");
     let (printed, status) = live.ended();
@@ -146,7 +146,7 @@ fn numbers(capture: &Path) -> HashMap<u16, Vec<u32>> {
     }
 }
 
-/// Every flow is whole and in order in one of these captures.
+/// Asserts that one of these captures has each flow completely and in order.
 fn check(captures: [&Path; 2], frames: u32) {
     let mut seen = 0;
     let mut flows = std::collections::HashSet::new();
@@ -169,7 +169,7 @@ fn tcpdump(namespace: &Namespace, interface: &str, into: &Path) -> Running {
     tcpdump
 }
 
-/// Waits until tcpdump has written so many frames of 74 bytes to both captures.
+/// Waits until tcpdump has written this many frames of 74 bytes to both captures.
 fn written(captures: [&Path; 2], frames: u32) {
     let bytes = 2 * 24 + u64::from(frames) * (16 + 74);
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());

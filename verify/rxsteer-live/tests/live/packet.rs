@@ -1,5 +1,5 @@
-//! Packet sockets as a source of the receive path: numbered frames arrive in order and all of them, whatever changes;
-//! a handler that hangs stops its own packets only.
+//! Packet sockets as a source of the receive path: all numbered frames arrive, in order, whatever changes; a handler
+//! that hangs stops only its own packets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use rxsteer_user::core::{CpuId, Policy};
 use rxsteer_user::source::packet::{PacketOptions, PacketSource, STUCK_FOR};
 use rxsteer_user::{Control, PacketList, PipelineConfig, Report, Speed, SteerChange};
 
-/// Where the number of a frame is: behind Ethernet, IPv4 and UDP.
+/// The offset of a frame's number: after Ethernet, IPv4 and UDP.
 const NUMBER: usize = 14 + 20 + 8;
 
 /// What handlers have seen of each flow, from all CPUs.
@@ -48,7 +48,7 @@ impl Order {
     }
 }
 
-/// Receives on `in0` what `send` sends, with a handler for each CPU.
+/// Receives on `in0` what `send` sends, with one handler per CPU.
 fn receive<H: FnMut(&PacketList<'_>) + Send + 'static>(
     testbed: &Testbed,
     config: &PipelineConfig,
@@ -57,7 +57,7 @@ fn receive<H: FnMut(&PacketList<'_>) + Send + 'static>(
     send: impl FnOnce(&Control) + Send,
 ) -> Report<H> {
     let _pass = Pass::attach(testbed.receiver(), &testbed.link().far).unwrap();
-    // Neither host says anything by itself: what arrives is what was sent.
+    // Neither host sends anything by itself, so only the sent frames arrive.
     for (host, interface) in [(testbed.sender(), "out0"), (testbed.receiver(), "in0")] {
         host.run(&format!("sysctl -q -w net.ipv6.conf.{interface}.disable_ipv6=1")).unwrap();
     }
@@ -195,7 +195,7 @@ fn a_handler_that_hangs_stops_its_own_packets_only() {
                 others.fetch_add(list.len() as u64, Ordering::SeqCst);
                 return;
             }
-            // It holds a block of the ring, not a copy: those are of nearly empty blocks.
+            // It holds a block of the ring, not a copy: only nearly empty blocks are copied.
             hung.store(true, Ordering::SeqCst);
             while !released.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -205,7 +205,7 @@ fn a_handler_that_hangs_stops_its_own_packets_only() {
     let mut sent = 0;
     let report = receive(&testbed, &config, options, handler, |_| {
         let started = Instant::now();
-        // More than many rings hold goes to the other CPU, though a block is held all the time.
+        // More frames than many rings hold go to the other CPU, although a block is held all the time.
         while others.load(Ordering::SeqCst) < 50_000 && started.elapsed() < Duration::from_secs(60)
         {
             source.send(testbed.sender(), 0, 2000).unwrap();
@@ -218,7 +218,7 @@ fn a_handler_that_hangs_stops_its_own_packets_only() {
     assert!(others.load(Ordering::SeqCst) >= 50_000, "{}", others.load(Ordering::SeqCst));
     assert!(report.kernel_drops > 0, "a ring was stuck for a while");
     assert_eq!(report.packets, report.delivered + report.drops.total());
-    // Those between the two rings are in no count.
+    // Frames between the two rings are in no count.
     let counted = report.packets + report.kernel_drops;
     assert!(counted <= sent && counted + 1000 > sent, "{counted} of {sent}");
 }

@@ -1,5 +1,5 @@
-//! `rxsteer live` over packet sockets: it counts what replay counts, goes on when an interface goes down and up, ends
-//! when it is gone, and leaves nothing behind.
+//! `rxsteer live` with packet sockets: it counts the same as a replay, continues when an interface goes down and up,
+//! ends when the interface is gone, and leaves nothing.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use serde_json::Value;
 const SEED: &str = "0123456789abcdef0123456789abcdef";
 const SOON: Duration = Duration::from_secs(20);
 
-/// What has to be the same of recorded frames, live and in a replay.
+/// The figures that must be equal for recorded frames, live and in a replay.
 fn counted(report: &Value) -> Vec<Value> {
     let mut all: Vec<Value> = [
         "packets",

@@ -1,4 +1,5 @@
-//! Packet sockets on what is not one queue of Ethernet frames: several RX queues, merged segments, raw IP of WireGuard.
+//! Packet sockets with other input than one queue of Ethernet frames: several RX queues, merged segments, raw IP of
+//! WireGuard.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -16,12 +17,12 @@ use super::xdp::{dropped, quiet};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Where IPv4's protocol and UDP's source port are behind an Ethernet header.
+/// The offsets of IPv4's protocol and UDP's source port after an Ethernet header.
 const PROTOCOL: usize = 14 + 9;
 const SOURCE_PORT: usize = 14 + 20;
 const UDP: u8 = 17;
 
-/// Everything that a source has, as source ports of UDP; it ends when its flag is set.
+/// Everything that a source delivers, as source ports of UDP; it ends when its flag is set.
 fn ports_received(mut source: PacketSource) -> Vec<u16> {
     let mut ports = vec![];
     loop {
@@ -38,7 +39,8 @@ fn ports_received(mut source: PacketSource) -> Vec<u16> {
     }
 }
 
-/// Two sockets share the RX queues of an interface: each frame comes to one of them, and all of a flow to the same.
+/// Two sockets share the RX queues of an interface: each frame arrives at one of them, and all frames of a flow at the
+/// same one.
 #[test]
 fn sockets_share_rx_queues() {
     let test = "packet_links::sockets_share_rx_queues";
@@ -74,7 +76,7 @@ fn sockets_share_rx_queues() {
     assert!(received[0].iter().all(|port| !received[1].contains(port)), "a flow came to both");
 }
 
-/// Segments that were merged, or never split, arrive as frames of up to 64 KiB, and nothing of them is cut off.
+/// Segments that were merged, or never split, arrive as frames of up to 64 KiB, and are not cut off.
 #[test]
 fn merged_segments_are_received_whole() {
     let test = "packet_links::merged_segments_are_received_whole";

@@ -1,4 +1,4 @@
-//! Interfaces that match a pattern: how much memory they take, and that there is room for them.
+//! Interfaces that match a pattern: how much memory they need, and that there is room for them.
 
 use std::time::Duration;
 

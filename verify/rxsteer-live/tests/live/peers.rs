@@ -1,4 +1,4 @@
-//! `rxsteer peers`: what a container sends is steered while it runs, and all is as before when it has ended.
+//! `rxsteer peers`: while it runs, packets from a container are steered; when it has ended, everything is as before.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::containers::{counted, works};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// `rxsteer peers` in a namespace, and the file of what it prints.
+/// `rxsteer peers` in a namespace, and the file with its output.
 fn start(namespace: &Namespace, arguments: &[&str], said: &Path) -> Process {
     let mut command = namespace.command(rxsteer().unwrap());
     command.arg("peers").args(arguments).stderr(File::create(said).unwrap());
@@ -69,7 +69,7 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
     let seen = on(listed);
     assert_eq!(seen["namespace"], testbed.sender().inode().unwrap(), "{seen}");
     assert_eq!(seen["peer"], "out1", "{seen}");
-    // It was looked at before its offload was switched on, and is looked at again once it is another pair.
+    // It was examined before its offload was switched on, and is examined again once it is another pair.
     testbed.receiver().ip("link del in1").unwrap();
     let link = "ip link add in2 numrxqueues 1 type veth peer name out2";
     testbed.receiver().run(&format!("{link} netns {}", testbed.sender().name())).unwrap();

@@ -1,4 +1,4 @@
-//! Flow records of live traffic: every packet that a flow counted is in one record, in a complete file, or is counted as
+//! Flow records of live traffic: every packet counted for a flow is in one record in a complete file, or is counted as
 //! lost, whatever rotates, fills up or is killed.
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn complete(folder: &Path) -> Vec<PathBuf> {
     entries.filter(is_named).collect()
 }
 
-/// The records and packets in CSV files, each of which is whole.
+/// The records and packets in CSV files, each of which must be complete.
 fn records(paths: &[PathBuf]) -> (u64, u64) {
     let (mut records, mut packets) = (0, 0);
     for path in paths {
@@ -96,7 +96,7 @@ fn records_are_packets_across_rotations_under_load() {
     std::fs::write(&config, "policy = 'sparse'\ncpus = '0-1'\n").unwrap();
     let file = format!("{flows}/f.csv");
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
-    // There are lines for fewer flows than there are flows, so that flows also end for want of lines.
+    // There are lines for fewer flows than there are flows, so that flows also end because others need their lines.
     let arguments: Vec<&str> = format!(
         "in0 --config {config} --socket {socket} --flow-cnt 1024 --flows {file} --flows-rotate 1s --flows-rotate-size \
          4KiB --flow-idle-timeout 1s --flow-active-timeout 2s"
@@ -125,7 +125,7 @@ fn records_are_packets_across_rotations_under_load() {
         {
             std::thread::sleep(Duration::from_millis(100));
             if !hung_up && complete(Path::new(&flows)).len() > rotations / 2 {
-                // A reload changes nothing of the records.
+                // A reload does not change the records.
                 let id = steering.id().to_string();
                 assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
                 hung_up = true;
@@ -150,7 +150,7 @@ fn records_are_packets_across_rotations_under_load() {
     adds_up(&report, &paths);
     assert!(number(&report["received"]) >= sent, "{sent} {report}");
     let text: String = paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    // Whether a flow is evicted before it is idle for long enough is a matter of time.
+    // Whether a flow is evicted before it is idle for long enough depends on timing.
     for end in ["idle", "active", "finished"] {
         assert!(text.contains(&format!(",{end},")), "no flow ended {end}: {report}");
     }
@@ -338,12 +338,12 @@ impl Collector {
     }
 }
 
-/// Asserts that the collector got what the report says was sent to it.
+/// Asserts that the collector got what was sent to it according to the report.
 fn is_in_the_report(collected: &Collected, report: &Value) {
     let at = &report["flow_records"];
     assert_eq!(at["ipfix"]["records"], at["records"], "{at}");
     assert_eq!(number(&at["ipfix"]["records_lost"]), 0, "{at}");
-    // Both directions of a flow have a record each, and are one flow to a collector.
+    // Each direction of a flow has a record; both are one flow to a collector.
     let records = collected.flows + collected.two_way;
     assert_eq!(
         (records, collected.packets),
@@ -406,7 +406,7 @@ statements = [one for block in wanted for one in block.split(';') if one.strip()
 print(json.dumps([[one, duckdb.sql(one).fetchall()] for one in statements], default=str))
 ";
 
-/// The statements that are about single data sets, or about one of many `boxes`, with their rows.
+/// The statements about single data sets, or about one of several `boxes`, with their rows.
 fn queried(python: &str, folder: &Path, which: &str) -> Vec<(String, Vec<Value>)> {
     let documentation = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md");
     let mut command = Command::new(python);

@@ -1,4 +1,4 @@
-//! Rules before the policy: they place live frames, change in order, and are counted.
+//! Rules before the policy: they place live frames, can be changed without reordering, and are counted.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -82,9 +82,9 @@ fn rules_place_flows_and_change_in_order() {
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
 
-/// Numbered frames of flows to two sockets of an application that moves between two CPUs. A rule has the first flow alone.
-/// It follows the application, and the second one, which the policy places by hash, does not. All stay in order, also while
-/// the rule comes and goes, and with it the tracepoints of sockets.
+/// Numbered frames of flows to two sockets of an application that moves between two CPUs. A rule matches only the first
+/// flow, which follows the application; the policy places the second one by hash, so it does not follow. All stay in
+/// order, even while the rule is added and removed, together with the tracepoints of sockets.
 #[test]
 fn a_flow_follows_its_application_by_a_rule() {
     let test = "rules::a_flow_follows_its_application_by_a_rule";
@@ -184,14 +184,14 @@ fn hits_are_kept_while_a_rule_stays() {
     assert_eq!(check.drained().unwrap().late, 0);
 }
 
-/// Where generic mode works (before Linux 6.12), rules count and place frames in it, too.
+/// On kernels where generic mode works (before Linux 6.12), rules count and place frames in it, too.
 #[test]
 fn rules_hold_in_generic_mode() {
     let test = "rules::rules_hold_in_generic_mode";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
-    // Without native XDP a veth takes frames of this kind only with GRO on, which is not to merge them here.
+    // Without native XDP a veth accepts frames of this kind only with GRO on, which must not merge them here.
     let testbed = Testbed::hosts(LinkOptions { gro: true, ..LinkOptions::default() }).unwrap();
     testbed.receiver().run("ethtool -K in0 rx-gro-list off").unwrap();
     let rule = ["--rule", "udp src-port 10000-10003 -> 1", "--rule", "src-port 10004 -> pass"];
@@ -207,7 +207,8 @@ fn rules_hold_in_generic_mode() {
     };
     let traffic = Traffic { flows: 8, pace: Duration::from_micros(50), ..Traffic::default() };
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
-    // It says when frames have arrived, and not whether in order: it sees each frame before generic XDP and behind the ring.
+    // It shows when frames have arrived, but not whether in order: it sees each frame both before generic XDP and after
+    // the ring.
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, traffic.flows).unwrap();
     source.send(testbed.sender(), 0, 4000).unwrap();
     check.drained().unwrap();

@@ -50,7 +50,7 @@ fn metrics_and_page_show_what_status_shows() {
     let source =
         LiveFrames::new(testbed.link(), &Traffic { flows: 16, ..Traffic::default() }).unwrap();
     source.send(testbed.sender(), 0, 20_000).unwrap();
-    // What is under way arrives.
+    // Frames that are under way arrive.
     std::thread::sleep(Duration::from_millis(500));
     let here = address.to_string();
     let status = || -> Value {

@@ -107,7 +107,7 @@ fn no_frame_is_redirected_in_shadow_when_a_cpu_goes_and_comes_back() {
     assert_eq!((totals.redirected, totals.unaccounted()), (0, 0), "{totals:?}");
 }
 
-/// The status counts what each CPU would carry, and only in shadow mode.
+/// The status counts what each CPU would get, and only in shadow mode.
 #[test]
 fn status_shows_what_each_cpu_would_carry() {
     let test = "shadow::status_shows_what_each_cpu_would_carry";

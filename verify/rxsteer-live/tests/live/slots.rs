@@ -1,5 +1,5 @@
-//! Admission to sparse slots on live traffic, in the kernel and by packet sockets: beside a scan of single-packet flows, large
-//! flows that arrive later get a slot each with `after=N`, and none without.
+//! Admission to sparse slots with live traffic, in the kernel and with packet sockets: while a scan sends flows of a
+//! single packet, large flows that begin later get a slot each with `after=N`, and none without it.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ fn counts(socket: &str) -> (u64, u64) {
     (count("received"), count("in_slots"))
 }
 
-/// Frames of large flows in sparse slots, of [`FRAMES`], beside a scan that began before: a thousand new flows a second, of
-/// one frame each. There are as many slots as large flows.
+/// Frames of large flows in sparse slots, of [`FRAMES`], while a scan that began before sends a thousand new flows per
+/// second, of one frame each. There are as many slots as large flows.
 fn in_slots<T>(policy: &str, begin: impl FnOnce(&Testbed, &[&str]) -> T) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -64,7 +64,7 @@ fn in_slots<T>(policy: &str, begin: impl FnOnce(&Testbed, &[&str]) -> T) -> u64 
     placed
 }
 
-/// A scan that pauses for a second, as on a machine with other load, leaves slots free; so there are several attempts.
+/// If a scan pauses for a second, as on a machine with other load, slots become free; so there are several attempts.
 fn admitted<T>(begin: impl Fn(&Testbed, &[&str]) -> T) {
     let placed = in_slots("sparse:after=8,loops=2", &begin);
     // Three flows have no more frames than this.

@@ -1,5 +1,5 @@
-//! Suricata reads what rxsteer steers, one stream of packets for each CPU, and finds whole TCP streams: by its own counters
-//! no gap and no session that began in the middle.
+//! Suricata reads what rxsteer steers, one stream of packets per CPU, and finds complete TCP streams: its own counters
+//! show no gap and no session that began in the middle.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn segment(
     frame
 }
 
-/// Whole connections, all at the same time.
+/// Complete connections, all at the same time.
 fn connections() -> Vec<Vec<u8>> {
     let mut steps = Vec::<Vec<_>>::new();
     for _ in 0..STREAMS {
@@ -73,7 +73,7 @@ fn connections() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Suricata on an interface, with an own folder for what it writes.
+/// Suricata on an interface, with a separate folder for its output.
 fn suricata(namespace: &Namespace, interface: &str, folder: &Path, settings: &[&str]) -> Running {
     std::fs::create_dir(folder).unwrap();
     let mut command = namespace.command("suricata");
@@ -111,7 +111,7 @@ fn sum(folders: &[&Path], path: &str) -> u64 {
         .sum()
 }
 
-/// All streams are whole.
+/// Asserts that all streams are complete.
 fn check(folders: &[&Path], frames: usize) {
     until("has read all", || sum(folders, "/decoder/tcp") >= frames as u64);
     // Its figures are written each second; those of the last packets come with the next ones.

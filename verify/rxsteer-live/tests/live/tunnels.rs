@@ -1,5 +1,6 @@
-//! Tunnels by their numbers (`--key-tunnels`), in the kernel and by packet sockets: frames with the same addresses and ports are
-//! spread by SPI, TEID, session and receiver index, and each number's frames stay in order while settings change.
+//! Tunnels by their numbers (`--key-tunnels`), in the kernel and with packet sockets: frames with the same addresses
+//! and ports are spread by SPI, TEID, session and receiver index, and each number's frames stay in order while settings
+//! change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use super::xdp::quiet;
 /// Numbers of each kind of tunnel.
 const NUMBERS: u64 = 64;
 
-/// A kind of tunnel: its protocol, and what is behind the IPv4 header of a packet with this number.
+/// A kind of tunnel: its protocol, and what follows the IPv4 header of a packet with this number.
 type Kind = (u8, fn(u32) -> Vec<u8>);
 
 const KINDS: [Kind; 4] = [
@@ -63,7 +64,7 @@ fn send(testbed: &Testbed, kinds: &[usize], from: u64, rounds: u64) {
         for sequence in from..from + rounds {
             for number in 0..NUMBERS {
                 for kind in kinds {
-                    // A full queue of the veth is a frame lost.
+                    // If the queue of the veth is full, the frame is lost.
                     let _ = out.send(&frame(testbed.link(), *kind, number, sequence));
                 }
                 // Backlogs drain, so that flows can move.

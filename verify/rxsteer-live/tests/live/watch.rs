@@ -1,4 +1,4 @@
-//! What is shown of a running instance: delays, rates and events.
+//! What the status of a running instance shows: delays, rates and events.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

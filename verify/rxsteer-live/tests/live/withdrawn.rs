@@ -1,4 +1,4 @@
-//! Changes that are not made in time are not made later.
+//! Changes that do not complete in time are not made later.
 
 use std::process::{Command, Output};
 use std::sync::atomic::AtomicBool;

@@ -1,8 +1,8 @@
-//! The kernel's own steering where rxsteer can't attach: tun, WireGuard, and a NIC without native XDP.
+//! The kernel's own steering where rxsteer cannot attach: tun, WireGuard, and a NIC without native XDP.
 //!
-//! `host apply` moves packets to another CPU by the kernel's own count (softnet_stat), `host restore` leaves every file byte for
-//! byte as it was, and so does `auto`, whatever it measures. In the machines of `cargo xtask vm` the card is one of theirs
-//! (`RXSTEER_CARDS`).
+//! `host apply` moves packets to another CPU, according to the kernel's own count (softnet_stat). `host restore`
+//! restores every file byte for byte, and so does `auto`, whatever it measures. In the machines of `cargo xtask vm` the
+//! NIC is one of theirs (`RXSTEER_CARDS`).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
@@ -56,7 +56,7 @@ fn of_cpu(namespace: &Namespace, interface: &str, cpu: usize) -> (u64, u64) {
     (of["processed"].as_u64().unwrap(), of["received_rps"].as_u64().unwrap())
 }
 
-/// Sends all packets to a CPU, and waits until it took so many; returns how often another CPU woke it.
+/// Sends all packets to a CPU, and waits until it took this many; returns how often another CPU woke it.
 fn moved_to(namespace: &Namespace, interface: &str, cpu: usize) -> u64 {
     let before = of_cpu(namespace, interface, cpu);
     let list = format!("{cpu}-{cpu}");

@@ -1,4 +1,4 @@
-//! `rxsteer live --io xdp`: order and conservation under all policies, and what it says where it can't receive.
+//! `rxsteer live --io xdp`: order and conservation under all policies, and its messages where it cannot receive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) fn dropped(report: &Value) -> u64 {
     report["dropped"].as_object().unwrap().values().filter_map(Value::as_u64).sum()
 }
 
-/// No frames but those of the test: neither neighbours nor groups are asked for.
+/// Only frames of the test: hosts send no requests for neighbours or groups.
 pub(crate) fn quiet(host: &Namespace, interface: &str) {
     host.run(&format!("sysctl -q -w net.ipv6.conf.{interface}.disable_ipv6=1")).unwrap();
 }

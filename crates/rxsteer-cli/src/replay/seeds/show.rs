@@ -49,13 +49,13 @@ impl Figure {
         }
     }
 
-    /// Whether the table has a row for it where it is 0 everywhere.
+    /// Whether the table has a row for it even if it is always 0.
     const fn is_always_shown(self) -> bool {
         matches!(self, Figure::Imbalance | Figure::BusiestShare | Figure::Dropped | Figure::Moves)
     }
 }
 
-/// A table of minimum, median and maximum, what its rows mean, and totals.
+/// A table of minimum, median and maximum, the meaning of its rows, and totals.
 pub(super) fn text(spread: &Spread) -> String {
     let mut table = new(&["", "minimum", "median", "maximum"], &[0]);
     let mut meanings = String::new();
@@ -156,7 +156,7 @@ pub(super) fn json(spread: &Spread) -> Value {
     })
 }
 
-/// What else there is to say.
+/// Further notes.
 pub(super) fn notes(spread: &Spread) -> Vec<String> {
     let mut notes: Vec<String> = spread.issues.iter().map(ToString::to_string).collect();
     notes.extend(spread.draws.failures.iter().cloned());

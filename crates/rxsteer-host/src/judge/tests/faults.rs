@@ -6,8 +6,7 @@ use crate::holder::Holder;
 use crate::interface::Master;
 use crate::link::LOOPBACK;
 
-/// Facts with one fault, the topic it is reported under, how bad that is, and words that must be in
-/// it.
+/// Facts with one fault, the topic of its finding, its severity, and words that it must contain.
 type Fault<Facts> = (Facts, &'static str, (State, bool), &'static [&'static str]);
 
 const NO: (State, bool) = (State::No, true);
@@ -233,7 +232,7 @@ fn generic_mode_that_loses_frames_is_refused_where_it_is_needed() {
     let veth_without =
         Interface { xdp: Some(XdpFeatures::default()), ..veth(here(Some(Offloads::default()))) };
     only(&judged(&veth_without), "xdp_mode", State::No, true, &["ethtool -L eth0 rx N"]);
-    // Native may work: that shows when it is tried.
+    // Native mode may work: an attempt shows that.
     only(&judged(&nic(|nic| nic.xdp = None)), "xdp_mode", State::Note, false, &["64 of 64"]);
     assert!(can_run(&judged(&good_nic())), "native mode is not concerned");
     let host = Host { generic: Trial::not_tried("no CAP_SYS_ADMIN"), ..good_host() };

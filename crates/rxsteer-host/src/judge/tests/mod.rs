@@ -1,4 +1,4 @@
-//! Hosts and interfaces that are made up.
+//! Tests with invented hosts and interfaces.
 
 mod faults;
 mod settings;
@@ -25,7 +25,7 @@ fn here(offloads: Option<Offloads>) -> Peer {
     Peer::Here { name: "v1".to_owned(), offloads }
 }
 
-/// Of all findings exactly one is not fine, and that one is of this topic, and says these things.
+/// Checks that exactly one finding is not fine, and that it has this topic and contains these texts.
 fn only(findings: &[Finding], topic: &str, state: State, blocks: bool, says: &[&str]) {
     let bad: Vec<&Finding> =
         findings.iter().filter(|finding| finding.state != State::Fine).collect();
@@ -79,7 +79,7 @@ fn counts_of_queues_answer_nothing() {
     assert!(matches!(helps(Some(1), &one), Help::Unknown(_)));
 }
 
-/// Ten seconds in which the CPUs spent so many percent in softirqs and idle, and eth0 received so many frames.
+/// Ten seconds in which the CPUs spent these percentages in softirqs and idle, and eth0 received this many frames.
 fn sampled(cpus: &[(u64, u64)], dropped: u32, frames: u64) -> crate::Load {
     let cpu = |(cpu, (softirq, idle)): (u32, &(u64, u64))| crate::CpuLoad {
         cpu,
@@ -97,7 +97,7 @@ fn help_is_judged_by_what_was_measured() {
     let helps = |interface: &Interface, load: &crate::Load| {
         help(interface, &good_host(), Some((load, Duration::from_secs(10))))
     };
-    // As many queues as CPUs, and one CPU does everything: tunnels, PPPoE.
+    // As many queues as CPUs, but one CPU does everything: tunnels, PPPoE.
     let many = Interface { rx_queues: Some(8), ..good_nic() };
     let one_cpu = sampled(&[(92, 5), (1, 97), (2, 95), (0, 99)], 0, 5_000_000);
     for nic in [&many, &good_nic()] {

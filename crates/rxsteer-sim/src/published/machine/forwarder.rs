@@ -46,8 +46,8 @@ const MODERATION: Constant =
 const WIRE: Constant = Constant::new("wire, one way", 5_000.0, "ns", "assumed: a cable");
 
 /// The packet rate that is sent: 4.8 Mpps / (0.60 * 1.43), from predicted figures. It determines the scale of all
-/// rates, and by the fit of `packet_ns` also the gain. At least what was forwarded was sent, and at most what two cards
-/// carry.
+/// rates, and, through the fit of `packet_ns`, also the gain. The range: at least what was forwarded was sent, and at
+/// most what two cards carry.
 pub const SENT_PPS: Constant = Constant::new(
     "packets sent per second",
     5.6e6,
@@ -57,14 +57,14 @@ pub const SENT_PPS: Constant = Constant::new(
 )
 .with_range(4.8e6, 29.76e6);
 
-/// The parts of the fit: what [`SENT_PPS`] is, and both ends of its range.
+/// The parts of the fit: one for [`SENT_PPS`], and one for each end of its range.
 pub const PARTS: [&str; 3] = ["inline", "inline-least-sent", "inline-most-sent"];
 
-/// The speed of each of two busy SMT siblings, where siblings are tried.
+/// The speed of each of two busy SMT siblings, for the variant with siblings.
 pub const SMT_SPEED: Constant =
     Constant::new("a busy SMT sibling's speed, where it is counted", 0.65, "", "assumed");
 
-/// All constants but the receiving share.
+/// All constants except the receiving share.
 pub const CONSTANTS: [Constant; 16] = [
     SENT_PPS,
     LINES,

@@ -29,8 +29,8 @@ pub const RECEIVING_SHARE_BY_SLIDES: Constant = Constant::new(
 )
 .with_range(0.3082, 0.3949);
 
-/// The same share from rfs-commit, 104/290, for the table of rps-slides. Its other pairs are 104/303, 103/174, 103/223; in
-/// those of the RPC test something else may be the bottleneck.
+/// The same share from rfs-commit, 104/290, for the table of rps-slides. Its other pairs are 104/303, 103/174, 103/223;
+/// in the pairs of the RPC test the bottleneck may be elsewhere.
 pub const RECEIVING_SHARE_BY_RFS: Constant = Constant::new(
     "receiving share: the interrupt CPU's work per packet with RPS over without",
     0.3586,
@@ -84,7 +84,7 @@ const RING: Constant = Constant::new(
     "kernel documentation of e1000e, RxDescriptors: the default",
 );
 
-/// All constants but the receiving share.
+/// All constants except the receiving share.
 pub const CONSTANTS: [Constant; 17] = [
     FRAME_LINES,
     SOCKET_LINES,
