@@ -32,8 +32,8 @@ impl FromStr for Mode {
             .and_then(|(v4, v6)| Some(Mode::Prefix(bits(v4, 32)?, bits(v6, 128)?)))
             .ok_or_else(|| {
                 format!(
-                    "'{text}' is not a way to mask addresses; write the bits to keep, of IPv4 up to 32 \
-                     and of IPv6 up to 128, like 24/48, or pseudonym"
+                    "'{text}' is not a mask for addresses; give the bits to keep of IPv4 (up to 32) \
+                     and of IPv6 (up to 128), like 24/48, or pseudonym"
                 )
             })
     }
@@ -58,7 +58,9 @@ impl FromStr for PseudonymKey {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         if !digits {
-            return Err("it takes 64 hex digits (256 bits), e.g. from: openssl rand -hex 32".into());
+            return Err(
+                "a key has 64 hex digits (256 bits), e.g. from: openssl rand -hex 32".into()
+            );
         }
         let mut key = [0; 32];
         for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
@@ -67,7 +69,7 @@ impl FromStr for PseudonymKey {
         }
         if key[..16] == key[16..] {
             return Err(
-                "its two halves are the same, which makes pseudonyms weak; take another".into()
+                "the two halves are the same, which makes pseudonyms weak; use another key".into(),
             );
         }
         Ok(PseudonymKey(key))
@@ -96,7 +98,7 @@ impl Anonymize {
     pub fn new(mode: Option<Mode>, key: Option<PseudonymKey>) -> anyhow::Result<Anonymize> {
         anyhow::ensure!(
             key.is_none() || mode == Some(Mode::Pseudonym),
-            "--anonymize-key is the key of pseudonyms; it goes with --anonymize=pseudonym"
+            "--anonymize-key requires --anonymize=pseudonym"
         );
         Ok(match mode {
             None => Anonymize::Not,
