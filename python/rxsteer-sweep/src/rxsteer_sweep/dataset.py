@@ -1,4 +1,4 @@
-"""The results: a folder with a Parquet file for each cell, all with one schema, so that engines read one table.
+"""The results: a folder with a Parquet file for each cell. All have one schema, so engines read one table.
 
 A file gets its name when it is complete: `cell-ID.parquet`, or `failed-ID.parquet` if the cell failed. The
 next sweep repeats failed cells, and so continues an interrupted sweep.
