@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# What ./demo, ./test and .ci/run share: installing what a build needs, and keeping quiet while it works.
+# Shared by ./demo, ./test and .ci/run: installs what a build requires, and shows output only of commands that fail.
 #
-# Sourced. Sets `root`, the repository, and works in it; and, by `prepare`, `features`, the arguments by which cargo builds
-# all that can be built here.
+# Source this file. It sets `root`, the repository. `prepare` sets `features`, the arguments with which cargo builds everything
+# that can be built on this machine.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d "${TMPDIR:-/tmp}/rxsteer.XXXXXX")
-# What the present command writes.
+# The output of the current command.
 log=$logs/last
 watcher=
-# The process group that works beside us.
+# The process group of the tests in the background.
 beside=
 
 finish() {
@@ -23,17 +23,17 @@ trap 'exit 143' TERM
 
 say() { printf '%s\n' "$*" >&2; }
 
-# Says why nothing could be run, and what to do, a line for each argument.
+# Prints why nothing could run, and what to do: a line for each argument. Then exits.
 give_up() {
   printf '%s\n' "$@" >&2
   exit 2
 }
 
 # ---------------------------------------------------------------------------------------------
-# Quiet until it matters
+# Quiet commands
 
-# quietly LABEL COMMAND...: runs the command, showing nothing unless it fails; on a terminal, what it is at once it
-# has taken more than a few seconds. Its output is left in "$log".
+# quietly LABEL COMMAND...: runs the command, and shows its output only if it fails. On a terminal it shows the last line of
+# output after a few seconds. The output stays in "$log".
 quietly() {
   local label=$1 status=0
   shift
@@ -41,9 +41,9 @@ quietly() {
   "$@" >"$log" 2>&1 </dev/null || status=$?
   stop_watching
   if ((status != 0)); then
-    # Which crates were built says nothing about why.
+    # Without the names of crates, which do not explain the failure.
     grep -avE '^ +(Compiling|Checking|Downloaded|Downloading) ' "$log" >&2 || true
-    # The label says more than the name of a function of ours.
+    # For a shell function the label is enough.
     declare -F "$1" >/dev/null || label+=" ($*)"
     say "$label failed with exit status $status."
   fi
@@ -72,14 +72,14 @@ stop_watching() {
 }
 
 # ---------------------------------------------------------------------------------------------
-# What a build needs
+# What a build requires
 
-# A C compiler with its headers (Rust links by it, and the zstd reader is C), and Rust; and, where it can be had, what the
-# in-kernel path is compiled by.
+# Installs a C compiler with its headers (Rust uses it to link, and the zstd reader is C), Rust and, if available, the
+# build dependencies of the in-kernel path.
 prepare() {
   local need missing=()
   need=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$root/Cargo.toml")
-  # Perhaps rustup was installed, but is not in this shell's path; a cargo that is there goes first if it is new enough.
+  # Uses a cargo in the path if it is new enough. Otherwise rustup may be installed, but not be in this shell's path.
   has_rust "$need" || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
 
   can_compile_c || missing+=(compiler)
@@ -109,17 +109,17 @@ can_fetch() {
 install_rust() {
   local need=$1
   if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null; then
-    quietly "Installing rustup" fetch_rustup || give_up "rustup could not be installed (its reason stands above)." \
+    quietly "Installing rustup" fetch_rustup || give_up "rustup could not be installed (its message is above)." \
       "Install Rust $need or newer by hand, from the distribution or by rustup, then run this again."
     hash -r
   fi
   if command -v rustup >/dev/null; then
     quietly "Installing Rust" rustup toolchain install stable --profile minimal --no-self-update \
-      || give_up "rustup could not install Rust $need or newer (its reason stands above)." \
+      || give_up "rustup could not install Rust $need or newer (its message is above)." \
         "Install it by hand ('rustup toolchain install stable'), then run this again."
     has_rust "$need" && return
   fi
-  give_up "rxsteer needs Rust $need or newer; here is $(cargo --version 2>/dev/null || echo "no cargo that works")." \
+  give_up "rxsteer requires Rust $need or newer; found $(cargo --version 2>/dev/null || echo "no working cargo")." \
     "Install a newer one, from the distribution or by rustup, then run this again."
 }
 
@@ -128,10 +128,10 @@ fetch_rustup() {
     && sh "$logs/rustup.sh" -y --profile minimal --default-toolchain none
 }
 
-# Whether cargo is there and new enough.
+# Whether there is a cargo that is new enough.
 has_rust() {
   is_new_enough "$1" && return
-  # The toolchain file asks for formatter and linter too, which neither command needs.
+  # The toolchain file also requires the formatter and the linter, which ./demo and ./test do not use.
   RUSTUP_TOOLCHAIN=stable is_new_enough "$1" && export RUSTUP_TOOLCHAIN=stable
 }
 
@@ -144,14 +144,14 @@ is_new_enough() {
 }
 
 # ---------------------------------------------------------------------------------------------
-# What the in-kernel path needs; everything else is built without it
+# What the in-kernel path requires; everything else is built without it
 
-# Whoever sources this uses these: arguments for cargo build, test and clippy (all of the workspace, or all but the
-# in-kernel path), and why the in-kernel path is left out, empty where it is built; and the program xtask (prepare_xtask).
+# For the sourcing script: `features`, arguments for cargo build, test and clippy (the whole workspace, or all except the
+# in-kernel path); `no_bpf`, why the in-kernel path is omitted, empty if it is built; `xtask`, the program (prepare_xtask).
 # shellcheck disable=SC2034
 features=(--features rxsteer/xdp) no_bpf="" xtask=""
 
-# xtask tests with the same choice of packages and features, so that nothing is built twice.
+# xtask tests with the same packages and features, so that nothing is built twice.
 choose_features() {
   features=("$@")
   export RXSTEER_WORKSPACE="--workspace $*"
@@ -163,22 +163,23 @@ prepare_bpf() {
   # shellcheck disable=SC2034
   if install_packages bpf; then
     can_compile_bpf && return
-    no_bpf="$bpf_lacks, though what it requires was installed"
+    no_bpf="$bpf_lacks, although the required packages were installed"
   else
     no_bpf="$bpf_lacks. ${why_not[*]}"
   fi
   choose_features --no-default-features --features rxsteer-cli/parquet,rxsteer-cli/serve,rxsteer-cli/sim,rxsteer-cli/top
 }
 
-# `cargo xtask` builds xtask alone, and so clap and a few others once more. Sets `xtask` to the program of the whole build.
+# Builds xtask as part of the workspace, and sets `xtask` to the program. `cargo xtask` would build xtask alone, and so clap
+# and a few other crates a second time.
 prepare_xtask() {
   # shellcheck disable=SC2034
   xtask=$(target_dir)/debug/xtask
   quietly "Building xtask" cargo build --workspace "${features[@]}" --bin xtask \
-    || give_up "xtask can't be built (the reason stands above)." "Correct that, then run this again."
+    || give_up "xtask can't be built (the message is above)." "Correct that, then run this again."
 }
 
-# What the build of the BPF programs does, in small; `bpf_lacks` says what it fails for.
+# Compiles and links small programs as the build of the BPF programs does. Sets `bpf_lacks` to the reason if that fails.
 can_compile_bpf() {
   local tool link=(-lelf -lz)
   for tool in clang make "${PKG_CONFIG:-pkg-config}"; do
@@ -197,7 +198,7 @@ can_compile_bpf() {
   cc -o "$logs/probe" "$logs/probe.c" "${link[@]}" >/dev/null 2>&1
 }
 
-# For .ci/run: what the shortest live tests need, if it is quickly had; without, those tests say SKIPPED.
+# For .ci/run: installs what the shortest live tests require, if possible; without it these tests are SKIPPED.
 prepare_live() {
   ((EUID == 0)) || return 0
   if ! command -v ip >/dev/null || ! command -v ethtool >/dev/null; then
@@ -205,7 +206,7 @@ prepare_live() {
   fi
 }
 
-# For .ci/run: what virtual machines are booted by, if it is quickly had; without, they are SKIPPED.
+# For .ci/run: installs what boots virtual machines, if possible; without it these tests are SKIPPED.
 prepare_vm() {
   local tool
   ((EUID == 0)) && command -v apt-get >/dev/null || return 0
@@ -217,8 +218,8 @@ prepare_vm() {
   done
 }
 
-# install_packages THING...: installs by the package manager that is there, when allowed to. The things are those that
-# `packages_of` knows. When it can't, `why_not` says why and what to do, a line for each element.
+# install_packages THING...: installs with the system's package manager, if that is allowed. `packages_of` lists the things.
+# If it fails, it sets `why_not` to the reason and what to do, a line for each element.
 install_packages() {
   local manager thing line=() names=() packages=() become=()
   for manager in apt-get dnf pacman apk zypper none; do
@@ -235,7 +236,7 @@ install_packages() {
     apk) line=(apk add) ;;
     zypper) line=(zypper --non-interactive install) ;;
     none)
-      why_not=("Missing, and there is no package manager here that this script knows: ${packages[*]}."
+      why_not=("Missing: ${packages[*]}. This script supports none of the package managers here."
         "Install these by hand, then run this again.")
       return 1
       ;;
@@ -244,17 +245,17 @@ install_packages() {
   if ((EUID != 0)); then
     become=(sudo -n)
     if ! sudo -n true 2>/dev/null; then
-      why_not=("Missing: ${packages[*]}. Installing requires root, and sudo is not here or asks for a password."
+      why_not=("Missing: ${packages[*]}. Installing requires root, and sudo is missing or asks for a password."
         "Install by hand, then run this again:" "  sudo ${line[*]} ${packages[*]}")
       return 1
     fi
   fi
   say "Installing: ${packages[*]}"
   if [[ $manager == apt-get ]]; then
-    # A list that can't be had is no reason to stop: the packages may be known.
+    # If the lists can't be updated, the present ones may still contain the packages.
     quietly "Reading the package lists" "${become[@]}" apt-get update || true
   fi
-  why_not=("$manager could not install: ${packages[*]} (its reason stands above)."
+  why_not=("$manager could not install: ${packages[*]} (its message is above)."
     "Install by hand, then run this again.")
   quietly "Installing ${packages[*]}" "${become[@]}" env DEBIAN_FRONTEND=noninteractive "${line[@]}" "${packages[@]}"
 }
@@ -279,7 +280,7 @@ packages_of() {
   esac
 }
 
-# Where cargo builds to: the user may have chosen another folder than target/.
+# The folder that cargo builds to, which the user may have changed from target/.
 target_dir() {
   (cd "$root" && cargo metadata --no-deps --format-version 1) | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
 }

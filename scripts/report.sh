@@ -1,18 +1,19 @@
 # shellcheck shell=bash disable=SC2031
-# Counting what passed: sourced by ./test and .ci/run, after prepare.sh.
+# Runs and counts checks. ./test and .ci/run source this file after prepare.sh.
 #
-# Each part is one line. A part that failed shows its whole output first; one that this machine can't do, and each test
-# that skips itself, is a line "SKIPPED name: reason".
+# Each part prints one line. A part that fails prints its whole output first. A part that this machine can't run, and each
+# test that skips itself, prints a line "SKIPPED name: reason".
 
 : "${logs:?source prepare.sh before this}"
 
 passed=0 failed=0 skipped=0
 
-# A program inherits the signals that its caller ignores (nohup, a background job of a script). Tests send such signals.
+# A program inherits ignored signals from its caller (nohup, a background job of a script). Tests send these signals, so this
+# resets them.
 heard=()
 ! env --default-signal=INT true 2>/dev/null || heard=(env "--default-signal=HUP,INT,QUIT")
 
-# check NAME COMMAND...: one check, passed when the command is.
+# check NAME COMMAND...: one check; it passes if the command succeeds.
 check() {
   local name=$1 began=$SECONDS
   shift
@@ -25,8 +26,8 @@ check() {
   fi
 }
 
-# tests NAME COMMAND...: a command that runs tests and says so as cargo does, in "test result:" lines, or closes with counts as we
-# do. One that says neither is one test itself.
+# tests NAME COMMAND...: a command that runs tests and prints "test result:" lines as cargo does, or ends with counts as
+# close_report does. A command that prints neither counts as one test.
 tests() {
   local name=$1 began=$SECONDS status=0 ok bad left by_themselves nothing=
   shift
@@ -38,13 +39,13 @@ tests() {
     by_themselves=$(skip_lines | wc -l)
     left=$(($(sum_of ignored) + $(reported_skip_lines | wc -l)))
     if grep -aq '^test result:' "$log"; then
-      # Such a test says so and returns: cargo takes it for passed.
+      # A test that skips itself returns, so cargo counts it as passed.
       ok=$((ok > by_themselves ? ok - by_themselves : 0))
     elif ((status == 0 && by_themselves == 0)); then
       ok=1
     fi
   fi
-  # A filter that names no test any more must not pass for success.
+  # If a filter no longer matches a test, that is a failure.
   ((status != 0 || ok + bad + left > 0)) || status=1 nothing=": no test ran"
   ((status == 0 || bad > 0)) || bad=1
   passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
@@ -58,15 +59,16 @@ tests() {
   fi
 }
 
-# The counts with which a report closes: passed, failed, skipped; fails where it has none.
+# The counts in the last line of a report: passed, failed, skipped. Fails if there are none.
 closing_counts() {
   tail -n 1 "$1" | sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' | grep .
 }
 
-# tests_beside NAME COMMAND...: as tests, while the parts that follow run. `report_beside` waits for it and reports it.
+# tests_beside NAME COMMAND...: runs `tests` in the background, at the same time as the following parts. `report_beside` waits
+# for it and prints its report.
 # shellcheck disable=SC2030,SC2031  # it reports its own counts
 tests_beside() {
-  # A process group of its own, which ends with us.
+  # In a separate process group, which `finish` kills.
   set -m
   (
     log=$logs/beside passed=0 failed=0 skipped=0
@@ -88,7 +90,7 @@ report_beside() {
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + left))
   else
     failed=$((failed + 1))
-    printf 'FAILED  what ran beside other tests ended early\n'
+    printf 'FAILED  the tests in the background ended early\n'
   fi
 }
 
@@ -97,17 +99,17 @@ sum_of() {
   sed -n "s/^test result:.* \([0-9][0-9]*\) $1;.*/\1/p" "$log" | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
-# What tests say that find that they can't be done here.
+# The lines of tests that skip themselves.
 skip_lines() {
   grep -aoE 'SKIPPED [^ ]+: .*' "$log" || true
 }
 
-# The same without those that another part of the report has.
+# The same, without the tests that another part of the report contains.
 reported_skip_lines() {
   skip_lines | grep -av ': run beside other tests$' || true
 }
 
-# The same, a line for each reason that many have.
+# The same, with one line for a reason that many tests give.
 short_skip_lines() {
   reported_skip_lines | awk '{
     reason = $0
@@ -125,19 +127,19 @@ short_skip_lines() {
   }'
 }
 
-# The tests marked #[ignore], as lines of the same form.
+# The tests marked #[ignore], in the same format.
 ignored_lines() {
   sed -n -e 's/^test \(.*\) \.\.\. ignored, \(.*\)/SKIPPED \1: \2/p' \
     -e 's/^test \(.*\) \.\.\. ignored$/SKIPPED \1: it is marked to be left out/p' "$log"
 }
 
-# skip NAME REASON: a part that this machine can't do.
+# skip NAME REASON: a part that this machine can't run.
 skip() {
   skipped=$((skipped + 1))
   printf 'SKIPPED %s: %s\n' "$1" "$2"
 }
 
-# The closing line; the exit status of the whole.
+# Prints the last line with all counts; its exit status is that of the whole report.
 close_report() {
   printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
   ((failed == 0))

@@ -1,23 +1,23 @@
 # shellcheck shell=bash
-# What the tests of python/rxsteer-sweep need: an environment of their own below target/, with Ray in it. Sourced by ./test,
+# Makes what the tests of python/rxsteer-sweep require: a virtual environment in target/ with Ray. ./test sources this file
 # after prepare.sh.
 
 : "${root:?source prepare.sh before this}" "${logs:?}"
 
-# Whoever sources this uses these: the environment, and why there is none.
+# For ./test: the environment, and the reason if there is none.
 # shellcheck disable=SC2034
 sweep=${CARGO_TARGET_DIR:-$root/target}/sweep no_sweep=
 
-# Makes the environment, unless it is there, made of what is asked for now.
+# Makes the environment, unless there is one from the same Python and requirements.
 prepare_sweep() {
   local lists=("$root"/python/rxsteer-sweep/requirements*.txt) made_of
-  no_sweep="there is no Python 3.10 or newer; install python3 to have it tested"
+  no_sweep="there is no Python 3.10 or newer; install python3 to run these tests"
   command -v python3 >/dev/null || return 1
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || return 1
   made_of=$(python3 --version && cat "${lists[@]}")
   [[ ! -f $sweep/made-of || $(<"$sweep/made-of") != "$made_of" ]] || return 0
 
-  no_sweep="Python can make no virtual environment; install its module venv (python3-venv)"
+  no_sweep="Python can't make a virtual environment; install its module venv (python3-venv)"
   rm -rf "$sweep"
   timeout 120 python3 -m venv "$sweep" >"$logs/sweep" 2>&1 || return 1
   say "Installing Ray for the tests of rxsteer-sweep"
@@ -30,7 +30,7 @@ prepare_sweep() {
   printf '%s\n' "$made_of" >"$sweep/made-of"
 }
 
-# Small grids on a Ray cluster of 2 CPUs, by the rxsteer that the tests before were run with.
+# Small grids on a Ray cluster of 2 CPUs, with the rxsteer of the earlier tests.
 test_sweep() {
   RXSTEER=${CARGO_TARGET_DIR:-$root/target}/debug/rxsteer PYTHONPATH=$root/python/rxsteer-sweep/src PYTHONDONTWRITEBYTECODE=1 \
     RAY_USAGE_STATS_ENABLED=0 timeout 900 "$sweep/bin/python" -m pytest -q "$root/python/rxsteer-sweep"

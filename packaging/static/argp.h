@@ -1,5 +1,5 @@
-/* What elfutils' lib/ takes of glibc's argp.h, which musl lacks. Only programs of elfutils call argp, and none is built.
- * Names and values are glibc's (argp/argp.h). */
+/* The parts of glibc's argp.h that elfutils' lib/ includes; musl has no argp. Only programs of elfutils call argp, and the
+ * build makes none of them. Names and values are glibc's (argp/argp.h). */
 #ifndef _ARGP_H
 #define _ARGP_H
 

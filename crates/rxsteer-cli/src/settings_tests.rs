@@ -48,7 +48,7 @@ const SETTINGS: [(&str, &[&str], &str, &str); 34] = [
     ("listen-token-file", &["/etc/rxsteer/token"], "", "listen-token-file"),
     ("events", &["-", "/var/log/rxsteer.jsonl"], "", "events"),
     ("flows", &["/var/lib/rxsteer/flows.csv", "/var/lib/rxsteer/flows/"], "", "flows"),
-    ("partition-by", &["hash-prefix:1"], "hash", "there is no partitioning 'hash'"),
+    ("partition-by", &["hash-prefix:1"], "hash", "unknown partitioning 'hash'"),
     ("ipfix", &["192.0.2.1:4739", "[2001:db8::1]:4739"], "192.0.2.1", "expected HOST:PORT"),
     ("flows-rotate", &["10m"], "1ms", "expected whole seconds"),
     ("flows-rotate-size", &["100MiB", "4096"], "12", "not a size of at least 4KiB"),

@@ -78,7 +78,10 @@ fn output_that_is_an_input_is_refused() {
         let [to_pipe, to_file] = ["to-pipe", "to-file"].map(|name| dir.path().join(name));
         symlink(&pipe, &to_pipe).expect("a link");
         for no_file in [&pipe, &to_pipe] {
-            assert_refused(&rxsteer(&[&short[..], &[text(no_file)]].concat()), "no ordinary file");
+            assert_refused(
+                &rxsteer(&[&short[..], &[text(no_file)]].concat()),
+                "not a regular file",
+            );
         }
         let target = written(dir.path(), "target.csv", b"");
         symlink(&target, &to_file).expect("a link");
@@ -111,7 +114,7 @@ fn data_set_named_like_a_csv_file_is_refused() {
         "--partition-by",
         "hash-prefix",
     ]);
-    assert_refused(&output, "leave --partition-by out");
+    assert_refused(&output, "omit --partition-by");
     assert!(!path.exists());
 }
 

@@ -66,7 +66,7 @@ counters! {
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         TransportTruncated, "transport_truncated", Packets, "IP packets whose transport header is damaged or cut off.";
-        KernelDrops, "kernel_drops", Packets, "Frames of a live interface that the kernel dropped for want of room in the ring; not among the packets received.";
+        KernelDrops, "kernel_drops", Packets, "Frames of a live interface that the kernel dropped because the ring was full; they are not counted as received.";
         UnknownRxQueue, "unknown_rx_queue", Packets, "Packets of an RX queue that is not configured: processed on the CPU of queue 0, not steered.";
     }
 }
@@ -74,14 +74,13 @@ counters! {
 counters! {
     /// Counted once per RX thread, by the mechanism that decided.
     SteerCounter {
-        Local, "local", Packets, "Packets that no rule steers: without a flow, or of a queue that is not steered.";
+        Local, "local", Packets, "Packets that no rule steers: they have no flow, or their queue is not steered.";
         Bound, "bound", Packets, "Packets whose target is the CPU that their RX queue is bound to.";
-        Hashed, "hashed", Packets, "Packets whose target is the CPU that the flow hash gives.";
+        Hashed, "hashed", Packets, "Packets whose target is the CPU that the flow hash selects.";
         Rfs, "rfs", Packets, "Packets steered to the CPU where their application runs (rfs).";
         InSlots, "in_slots", Packets, "Packets whose target is the CPU of their sparse slot.";
-        Matched, "matched", Packets, "Packets to the CPU that a rule before the policy names.";
-        Deferred, "deferred", Packets, "Packets sent to the CPU in their flow table slot, not to their target: \
-                   earlier ones were still under way there, or the slot's hysteresis was not used up.";
+        Matched, "matched", Packets, "Packets whose target comes from a rule before the policy.";
+        Deferred, "deferred", Packets, "Packets sent to the CPU in their flow table slot instead of their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
     }
 }
 
@@ -90,9 +89,9 @@ counters! {
     FlowCounter {
         Live, "flows_live", Flows, "Flows in the table now.";
         Created, "flows_created", Flows, "Flows put into the table.";
-        Expired, "flows_expired", Flows, "Flows taken out because nothing came for longer than the idle timeout.";
-        Evicted, "flows_evicted", Flows, "Flows taken out to make room for new ones.";
-        Refused, "flow_packets_refused", Packets, "Packets in no record: their flow was new and there was no room for it.";
+        Expired, "flows_expired", Flows, "Flows removed because no packet arrived for longer than the idle timeout.";
+        Evicted, "flows_evicted", Flows, "Flows removed to make room for new ones.";
+        Refused, "flow_packets_refused", Packets, "Packets without a record: their flow was new and the table had no room for it.";
     }
 }
 
@@ -100,31 +99,31 @@ counters! {
     /// Counted by each receiving CPU for each interface, in the in-kernel path.
     LiveCounter {
         Received, "received", Packets, "Frames the interface received on this CPU.";
-        Bytes, "bytes", Bytes, "Their lengths, Ethernet header included.";
-        Local, "local", Packets, "Frames that no rule steers: without a flow, or of a queue that is not steered.";
+        Bytes, "bytes", Bytes, "Bytes of the frames the interface received on this CPU, Ethernet headers included.";
+        Local, "local", Packets, "Frames that no rule steers: they have no flow, or their queue is not steered.";
         Bound, "bound", Packets, "Frames whose target is the CPU their RX queue is bound to.";
-        Hashed, "hashed", Packets, "Frames whose target is the CPU that the flow hash gives.";
+        Hashed, "hashed", Packets, "Frames whose target is the CPU that the flow hash selects.";
         InSlots, "in_slots", Packets, "Frames whose target is the CPU of their sparse slot.";
         Rfs, "rfs", Packets, "Frames steered to the CPU where their application runs (rfs).";
-        Matched, "matched", Packets, "Frames to the CPU that a rule before the policy names.";
+        Matched, "matched", Packets, "Frames whose target comes from a rule before the policy.";
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
-        Passed, "passed", Packets, "Frames that passed to the kernel's stack on this CPU.";
-        Unnumbered, "unnumbered", Packets, "Frames among the passed that can't carry a number and for which the driver leaves no room in front.";
-        PartialChecksums, "partial_checksums", Packets, "Frames among the passed whose sender left the checksum to a device: after a redirect receivers would drop them.";
+        Passed, "passed", Packets, "Frames passed to the kernel's stack on this CPU.";
+        Unnumbered, "unnumbered", Packets, "Passed frames that could not carry a sequence number, because the driver leaves too little headroom.";
+        PartialChecksums, "partial_checksums", Packets, "Passed frames whose sender left the checksum to a device: after a redirect, receivers would drop them.";
         Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";
-        RedirectErrors, "redirect_errors", Packets, "Frames that could not be redirected, and were dropped.";
-        FlowLimitDrops, "flow_limit_drops", Packets, "Frames dropped because their flow filled more than half of a ring that is half full.";
-        Moves, "moves", Packets, "Frames whose flow went to another CPU than before.";
-        Deferred, "deferred", Packets, "Frames sent where their flow's earlier ones went, not to their target: those were still under way, or the slot's hysteresis was not used up.";
-        Batches, "batches", Events, "Lists handed over to a ring.";
+        RedirectErrors, "redirect_errors", Packets, "Frames dropped because the redirect failed.";
+        FlowLimitDrops, "flow_limit_drops", Packets, "Frames that the flow limit dropped: the ring was at least half full, and more than half of the last 128 such frames were of their flow.";
+        Moves, "moves", Packets, "Frames whose flow moved to another CPU.";
+        Deferred, "deferred", Packets, "Frames sent to the CPU of their flow's earlier frames instead of their target: those were still under way, or the slot's hysteresis was not used up.";
+        Batches, "batches", Events, "Lists of frames handed to a ring.";
         Flows, "flows", Flows, "Flows that got a slot in the flow statistics.";
-        FlowsEnded, "flows_ended", Flows, "Flows that lost their slot to a new one after a long silence, or whose interface was detached; at the end of a run all.";
-        FlowPacketsRefused, "flow_packets_refused", Packets, "Frames in no flow's statistics, for lack of room.";
+        FlowsEnded, "flows_ended", Flows, "Flows that ended: a new flow took their slot after a long silence, or their interface was detached; at the end of a run all flows end.";
+        FlowPacketsRefused, "flow_packets_refused", Packets, "Frames not counted in the statistics of any flow, because the table had no room.";
         FlowPacketsEnded, "flow_packets_ended", Packets, "Frames that flows had counted when they ended.";
-        FlowPacketsCleared, "flow_packets_cleared", Packets, "Frames that flows had counted before a clear (status --reset), counted here when the flow's next frame comes.";
-        FlowRecordsLost, "flow_records_lost", Flows, "Flows that ended and whose last counts could not be reported one by one.";
-        FlowPacketsUnrecorded, "flow_packets_unrecorded", Packets, "Frames of these flows; they are among the frames of ended flows.";
+        FlowPacketsCleared, "flow_packets_cleared", Packets, "Frames that flows had counted before a reset (status --reset); they are added here when the flow's next frame arrives, or when the flow ends.";
+        FlowRecordsLost, "flow_records_lost", Flows, "Flows that ended and whose last counts could not be reported individually.";
+        FlowPacketsUnrecorded, "flow_packets_unrecorded", Packets, "Frames of the flows in flow_records_lost; flow_packets_ended includes them.";
     }
 }
 
@@ -133,16 +132,15 @@ counters! {
     LiveCpuCounter {
         Delivered, "delivered", Packets, "Frames handed to the kernel's stack on this CPU.";
         AllocDrops, "alloc_drops", Packets, "Frames dropped because the kernel had no socket buffer for them.";
-        Lost, "lost", Packets, "Frames sent to this CPU that never came: its ring was full, or (redirect_errors) they could not be redirected.";
+        Lost, "lost", Packets, "Frames sent to this CPU that never arrived: its ring was full, or the redirect failed (redirect_errors).";
         Waiting, "waiting", Packets, "Frames under way to this CPU now.";
         LostWaiting, "lost_while_waiting", Packets, "Frames lost while the thread of this CPU's ring was ready to run and waited for the CPU.";
         LostBusy, "lost_while_busy", Packets, "Frames lost while the thread of this CPU's ring ran more than half of the time.";
-        LostBurst, "lost_in_bursts", Packets, "Frames lost while the thread of this CPU's ring neither waited for the CPU nor ran for long: more came at once than the ring holds.";
+        LostBurst, "lost_in_bursts", Packets, "Frames lost while the thread of this CPU's ring neither waited for the CPU nor ran for long: more arrived at once than the ring holds.";
         ThreadRan, "ran_ns", Nanoseconds, "CPU time of the thread of this CPU's ring.";
         ThreadWaited, "waited_ns", Nanoseconds, "Time in which the thread of this CPU's ring was ready to run and waited for the CPU.";
-        LongestWait, "longest_wait_ns", Nanoseconds, "The longest wait between two readings, about 100 ms apart; \
-                      longer if it did not run from one reading to the next.";
-        Rate, "per_second", Packets, "Frames that came out of this CPU's ring in the last second.";
+        LongestWait, "longest_wait_ns", Nanoseconds, "Longest wait of the thread of this CPU's ring between two readings, about 100 ms apart; longer if the thread did not run from one reading to the next.";
+        Rate, "per_second", Packets, "Frames that left this CPU's ring in the last second.";
     }
 }
 

@@ -32,8 +32,8 @@ impl FromStr for Mode {
             .and_then(|(v4, v6)| Some(Mode::Prefix(bits(v4, 32)?, bits(v6, 128)?)))
             .ok_or_else(|| {
                 format!(
-                    "'{text}' is not a way to mask addresses; write the bits to keep, of IPv4 up to 32 \
-                     and of IPv6 up to 128, like 24/48, or pseudonym"
+                    "'{text}' is not a mask for addresses; give the bits to keep of IPv4 (up to 32) \
+                     and of IPv6 (up to 128), like 24/48, or pseudonym"
                 )
             })
     }
@@ -67,7 +67,7 @@ impl FromStr for PseudonymKey {
         }
         if key[..16] == key[16..] {
             return Err(
-                "its two halves are the same, which makes pseudonyms weak; take another".into()
+                "the two halves are the same, which makes pseudonyms weak; use another key".into(),
             );
         }
         Ok(PseudonymKey(key))
@@ -96,7 +96,7 @@ impl Anonymize {
     pub fn new(mode: Option<Mode>, key: Option<PseudonymKey>) -> anyhow::Result<Anonymize> {
         anyhow::ensure!(
             key.is_none() || mode == Some(Mode::Pseudonym),
-            "--anonymize-key is the key of pseudonyms; it goes with --anonymize=pseudonym"
+            "--anonymize-key requires --anonymize=pseudonym"
         );
         Ok(match mode {
             None => Anonymize::Not,

@@ -275,8 +275,8 @@ impl Files {
         if self.said.is_none_or(|said| now - said >= SAY) {
             (self.said, trouble.is_said) = (Some(now), true);
             (self.say)(&format!(
-                "{error}. {} flow records are lost so far, {} of this file are kept; it is tried again each second, and \
-                 this is said at most once a minute",
+                "{error}. {} flow records are lost so far, {} of this file are kept; rxsteer retries each second, \
+                 and reports this at most once a minute",
                 trouble.lost.records, kept.records
             ));
         }

@@ -146,7 +146,7 @@ impl Ipfix {
             SocketAddr::V4(_) => ([0; 4], 0).into(),
             SocketAddr::V6(_) => ([0; 16], 0).into(),
         };
-        ensure!(collector.port() != 0, "{}: port 0 is none", failed());
+        ensure!(collector.port() != 0, "{}: port 0 is not a valid port", failed());
         let socket = UdpSocket::bind(any).with_context(failed)?;
         socket.connect(collector).with_context(failed)?;
         // A full send buffer must not block the thread that takes records.
@@ -258,15 +258,15 @@ impl Ipfix {
                 if !std::mem::replace(&mut self.is_said, true) && lost == 0 {
                     let why = match error.kind() {
                         ErrorKind::PermissionDenied => format!(
-                            "This host lets nothing go there: a firewall, or below systemd the unit (systemctl edit, \
+                            "This host blocks packets to it: a firewall, or under systemd the unit (systemctl edit, \
                              [Service] IPAddressAllow={}).",
                             self.collector.ip()
                         ),
                         _ => "Is a collector listening there?".to_owned(),
                     };
                     (self.say)(&format!(
-                        "{} flow records did not reach {}: {error}. {why} Records that are refused are counted, and \
-                         this is said once",
+                        "{} flow records did not reach {}: {error}. {why} Further losses are counted, \
+                         but not reported here",
                         records, self.collector
                     ));
                 }

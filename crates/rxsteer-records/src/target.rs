@@ -33,7 +33,7 @@ impl FromStr for PartitionBy {
             "hash-prefix" | "hash-prefix:2" => Ok(PartitionBy { digits: 2 }),
             "hash-prefix:1" => Ok(PartitionBy { digits: 1 }),
             _ => Err(format!(
-                "there is no partitioning '{text}'; write hash-prefix (256 partitions) or \
+                "unknown partitioning '{text}'; use hash-prefix (256 partitions) or \
                  hash-prefix:1 (16)"
             )),
         }
@@ -93,7 +93,7 @@ impl Target {
         let name = shown(path);
         ensure!(
             path != Path::new("-"),
-            "flow records can't go to standard output, where the report goes; name a file that ends \
+            "flow records can't go to standard output, which has the report; name a file that ends \
              in .csv, .jsonl or .parquet"
         );
         if let Some(by) = partition_by {
@@ -101,12 +101,12 @@ impl Target {
             let ending = ending(path);
             ensure!(
                 !matches!(ending.as_str(), "csv" | "jsonl" | "ndjson"),
-                "with --partition-by --flows names a folder of Parquet files, and {name} is named like one file of \
-                 another format; leave --partition-by out for that, or name a folder without .{ending}"
+                "with --partition-by, --flows names a folder of Parquet files, but {name} looks like one file of \
+                 another format; omit --partition-by, or name a folder without .{ending}"
             );
             ensure!(
                 !path.exists() || path.is_dir(),
-                "{name} is a file; with --partition-by --flows names the folder of a data set"
+                "{name} is a file; with --partition-by, --flows names the folder of a data set"
             );
             let (folder, input) = (path.to_owned(), input.map(stem));
             return Ok(Target::DataSet(DataSet { folder, by, input, run: run(SystemTime::now()) }));
@@ -122,7 +122,7 @@ impl Target {
             "parquet" if parquet() => Format::Parquet,
             "parquet" => bail!(WITHOUT_PARQUET),
             _ => bail!(
-                "unknown format of flow records by the name {name}; let it end in .csv, \
+                "the name {name} does not show the format of flow records; it must end in .csv, \
                  .jsonl (or .ndjson) or .parquet"
             ),
         };
@@ -215,14 +215,14 @@ impl Target {
         let (shown, folder) = (shown(&data_set.folder), quoted(&data_set.folder));
         Some(match &data_set.input {
             Some(input) => format!(
-                "{shown} holds records of {runs} of '{input}', and these are added. Where they are of \
-                 the same packets, remove the earlier ones: find {folder} -name \
+                "{shown} already has records of {runs} of '{input}', and this run adds its own. If they \
+                 cover the same packets, remove the earlier ones: find {folder} -name \
                  '{input}-{ANY_RUN}.parquet' ! -name '*-{}.parquet' -delete",
                 data_set.run
             ),
             None => format!(
-                "{shown} holds records of {runs} with --anonymize, and these are added. Their names \
-                 don't say of which captures; where a run was of the same packets, remove it: rm \
+                "{shown} already has records of {runs} with --anonymize, and this run adds its own. Their \
+                 names do not show the capture. If a run covers the same packets, remove it: rm \
                  {folder}/*/{last} (the last one)"
             ),
         })
@@ -384,7 +384,7 @@ mod tests {
         let by = Some(PartitionBy { digits: 1 });
         for path in ["x.csv", "x.JSONL", "x.ndjson"] {
             let why = Target::new(Path::new(path), by, None).unwrap_err().to_string();
-            assert!(why.contains("leave --partition-by out"), "{why}");
+            assert!(why.contains("omit --partition-by"), "{why}");
         }
         for path in ["x", "x.parquet", "x.d/"] {
             assert!(Target::new(Path::new(path), by, None).is_ok(), "{path}");

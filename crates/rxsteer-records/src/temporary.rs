@@ -83,8 +83,7 @@ impl Temporary {
             false => file.persist_noclobber(&place),
         };
         let named = named.map_err(|error| error.error);
-        named
-            .with_context(|| format!("can't give the flow records their name {}", shown(&path)))?;
+        named.with_context(|| format!("can't rename the flow records to {}", shown(&path)))?;
         Ok(())
     }
 }
@@ -104,14 +103,14 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
     const TOO_MANY_OPEN_FILES: [i32; 2] = [23, 24];
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            ". Make room there, or name a place with more of it by --flows"
+            ". Make room there, or choose another place with --flows"
         }
         ErrorKind::FileTooLarge => {
-            ". Raise the limit of files' sizes (ulimit -f), or make more and smaller files by \
+            ". Raise the limit on file size (ulimit -f), or write smaller files with \
              --partition-by hash-prefix"
         }
         _ if error.raw_os_error().is_some_and(|code| TOO_MANY_OPEN_FILES.contains(&code)) => {
-            ". Raise the limit of open files (ulimit -n), or make fewer by --partition-by hash-prefix:1"
+            ". Raise the limit on open files (ulimit -n), or write fewer files with --partition-by hash-prefix:1"
         }
         _ => "",
     }
@@ -120,11 +119,11 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
 /// The file that a new one called `path` would replace, or where it would be: the path with links resolved.
 ///
 /// # Errors
-/// If the existing file is not an ordinary one, such as a device, a pipe or a dangling link, which would be lost.
+/// If `path` exists and is not a regular file (a device, a pipe, a dangling link), because it would be lost.
 pub fn place_of(path: &Path) -> Result<PathBuf, &'static str> {
     let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match place.symlink_metadata() {
-        Ok(about) if !about.is_file() => Err("is no ordinary file, and would be replaced"),
+        Ok(about) if !about.is_file() => Err("is not a regular file, and would be replaced"),
         _ => Ok(place),
     }
 }

@@ -87,7 +87,7 @@ fn fitted_to(width: usize, mut table: Table, least: &[Vec<usize>]) -> String {
     let mut text = lines(&table);
     left_out.retain(|name| !name.is_empty());
     if !left_out.is_empty() {
-        let what = format!(" (a wider terminal also has: {})", left_out.join(", "));
+        let what = format!(" (a wider terminal also shows: {})", left_out.join(", "));
         folded(&mut text, "", 0, &what, width);
     }
     text

@@ -1,4 +1,4 @@
-// Asks for the status each second, and shows it. Nothing is asked while the page is paused or hidden.
+// Requests the status each second, and shows it. The page sends no requests while it is paused or hidden.
 
 import { draw, History } from "/charts.js";
 import { cpus, element, events, flows, interfaces, rules, set } from "/tables.js";
@@ -10,11 +10,11 @@ const TIMEOUT_MS = 5000;
 const at = (id) => document.getElementById(id);
 const state = {
   answer: null,
-  // The answer before, for rates of counters that the server has none of.
+  // The previous answer, for the rates of counters that the server does not compute.
   before: null,
   histories: new Map(),
   paused: false,
-  // Since when there is no answer, in milliseconds of Unix time.
+  // When the connection was lost, in milliseconds of Unix time.
   lost: null,
   stale: true,
   asking: false,
@@ -23,7 +23,7 @@ const state = {
 async function ask(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
   if (answer.ok) return answer.json();
-  const why = answer.status === 401 ? "a token is needed: open /?token=TOKEN once" : `status ${answer.status}`;
+  const why = answer.status === 401 ? "a token is required: open /?token=TOKEN once" : `status ${answer.status}`;
   throw new Error(why);
 }
 
@@ -47,10 +47,10 @@ async function look() {
     }
     show();
   } catch (error) {
-    // What is missed is asked for once the server is back.
+    // The next successful request first reads the history again.
     state.stale = true;
     state.lost ??= Date.now();
-    say(`Connection lost since ${clock(state.lost)} (${error.message}); trying again`, true);
+    say(`Connection lost since ${clock(state.lost)} (${error.message}); retrying`, true);
   } finally {
     state.asking = false;
   }
@@ -61,7 +61,7 @@ function say(text, lost) {
   set(at("state"), text);
 }
 
-/** The instance that is chosen; after its restart the one of the same interfaces. */
+/** The selected instance; after it restarts, the one with the same interfaces. */
 function chosen() {
   const { instances } = state.answer;
   const select = at("instance");
@@ -95,7 +95,7 @@ function settings(status) {
   if (settings.rps_maps.length > 0) pairs.push(["maps", settings.rps_maps.join(", ")]);
   if (settings.rules?.length > 0) pairs.push(["rules", settings.rules.map(({ rule }) => rule).join("; ")]);
   if (settings.offline) pairs.push(["offline CPUs", settings.offline]);
-  if (status.changing) pairs.push(["change", "under way"]);
+  if (status.changing) pairs.push(["change", "in progress"]);
   const list = at("settings");
   const shape = pairs.map(([name]) => name).join("\n");
   if (list.dataset.shape !== shape) {
@@ -114,7 +114,7 @@ function show() {
   at("silent").hidden = silent === "";
   set(at("silent"), silent);
   const status = chosen();
-  if (!status) return say("No instance of rxsteer runs, or none answers", true);
+  if (!status) return say("No running instance of rxsteer answers", true);
   const earlier = before?.instances.find((known) => known.socket === status.socket && known.pid === status.pid);
   settings(status);
   cpus(status, earlier, answer.host, filter);
@@ -123,16 +123,16 @@ function show() {
   flows(status, earlier, filter);
   events(status, filter);
   draw(state.histories.get(`${status.socket} ${status.pid}`) ?? new History(null));
-  set(at("about"), `rxsteer ${answer.version}. The same as JSON: /api/status; for Prometheus: /metrics.`);
+  set(at("about"), `rxsteer ${answer.version}. The same data as JSON: /api/status; for Prometheus: /metrics.`);
   say(state.paused ? "Paused" : "Connected");
 }
 
 at("pause").addEventListener("click", () => {
   state.paused = !state.paused;
   at("pause").setAttribute("aria-pressed", String(state.paused));
-  set(at("pause"), state.paused ? "Go on" : "Pause");
+  set(at("pause"), state.paused ? "Resume" : "Pause");
   state.stale = true;
-  say(state.paused ? "Paused" : "Asking…");
+  say(state.paused ? "Paused" : "Connecting…");
   look();
 });
 at("filter").addEventListener("input", show);

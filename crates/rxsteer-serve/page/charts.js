@@ -4,10 +4,10 @@ import { delay, short } from "/text.js";
 import { element, set } from "/tables.js";
 
 const SPAN_MS = 15 * 60 * 1000;
-// Where there is no point for so long, the line is interrupted.
+// A longer time without a point interrupts the line.
 const GAP_MS = 5000;
 const [WIDTH, HEIGHT, TOP] = [600, 140, 4];
-// Lines that differ by more than their colour.
+// The number of line styles that differ by more than their colour.
 const MOST_LINES = 8;
 
 function svg(name, attributes, ...children) {
@@ -33,7 +33,7 @@ export class History {
     }));
   }
 
-  /** Adds what an answer shows. */
+  /** Adds the rates of an answer. */
   add(time, rates) {
     const last = this.points.at(-1);
     if (!rates || (last && time < last.time + 900)) return;
@@ -43,7 +43,7 @@ export class History {
     while (this.points.length > 0 && this.points[0].time < time - SPAN_MS) this.points.shift();
   }
 
-  /** The CPUs that carried most, and how many are left out. */
+  /** The CPUs that delivered most packets, and the number of the others. */
   cpus() {
     const sums = new Map();
     for (const point of this.points) {
@@ -93,7 +93,7 @@ function chart(id, title, points, lines, show) {
     plot.append(svg("line", { x1: 0, x2: WIDTH, y1: y, y2: y, class: "axis" }));
   }
   lines.forEach(([, value], at) => plot.append(svg("path", { d: line(points, value, end, most), class: `s${at % MOST_LINES}` })));
-  const scale = ["−15 min", `the highest line is ${show(most)}`, "now"].map((text) => element("span", "", text));
+  const scale = ["−15 min", `scale: 0 to ${show(most)}`, "now"].map((text) => element("span", "", text));
   made.querySelector(".plot").replaceChildren(plot, element("p", "scale", ...scale));
   made.querySelector(".legend").replaceChildren(...lines.map(([name], at) => {
     const sample = svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("path", { d: "M0 5L26 5", class: `s${at % MOST_LINES}` }));
@@ -119,7 +119,7 @@ export function draw(history) {
     ], delay);
   }
   chart("chart-order", "Order guard, packets per second", points, [
-    ["moved their flow", (point) => point.moves],
+    ["flow moved", (point) => point.moves],
     ["deferred", (point) => point.deferred],
   ], short);
 }

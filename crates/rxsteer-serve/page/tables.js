@@ -1,4 +1,4 @@
-// The tables. All text comes from outside, and goes into the page as textContent alone.
+// The tables. All text comes from outside, so the page inserts it only as textContent.
 
 import { clock, count, delay, percent, short } from "/text.js";
 
@@ -22,7 +22,7 @@ function bar(parts) {
   return made;
 }
 
-/** A cell for each CPU, filled by the flow's share there. */
+/** A cell for each CPU, filled in proportion to the flow's share there. */
 function strip(shares, cpus) {
   const made = element("span", "strip");
   made.setAttribute("aria-hidden", "true");
@@ -35,8 +35,8 @@ function strip(shares, cpus) {
 }
 
 /**
- * Fills a table: `columns` are [heading, classes, row => text or {text, draw}], the first is the row's heading.
- * Only what changed is written, so that a reader's place stays.
+ * Fills a table: `columns` are [heading, classes, row => text or {text, draw}]; the first is the row's heading.
+ * It writes only cells that changed, so that a screen reader keeps its place.
  */
 function fill(id, caption, columns, rows, filter) {
   const table = document.getElementById(id);
@@ -77,12 +77,12 @@ function write(cell, content) {
   cell.replaceChildren(...[content.draw].flat(), content.text);
 }
 
-/** Writes text where it changed. */
+/** Writes text if it changed. */
 export function set(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** The counts of `now` per second, by those of `before`. */
+/** The rates per second from the counts of `before` to those of `now`. */
 function perSecond(now, before, seconds) {
   return (name) => (before && seconds > 0 && name in before ? Math.max(0, now[name] - before[name]) / seconds : null);
 }
@@ -120,17 +120,17 @@ export function cpus(status, before, host, filter) {
     ["delivered", "", ({ on }) => count(on.delivered)],
     ["dropped", "", ({ on }) => count(total(on.drops))],
   ];
-  fill("cpus", "CPUs that packets are received on or sent to.", columns, rows, filter);
+  fill("cpus", "CPUs that receive or process packets.", columns, rows, filter);
 }
 
 const RULES = [
   ["local", "not steered: no rule applies"],
   ["bound", "the CPU that the RX queue is bound to"],
-  ["hashed", "the CPU that the flow hash gives"],
+  ["hashed", "the CPU that the flow hash selects"],
   ["in_slots", "the CPU of the sparse slot"],
   ["rfs", "the CPU where the application runs"],
-  ["matched", "the CPU that a rule before the policy names"],
-  ["moves", "order guard: the flow went to another CPU"],
+  ["matched", "the CPU that a rule before the policy selects"],
+  ["moves", "order guard: the flow moved to another CPU"],
   ["deferred", "order guard: the flow stayed, because earlier packets were under way"],
 ];
 
@@ -150,7 +150,7 @@ export function rules(status, before, filter) {
 
 export function interfaces(status, filter) {
   const rates = new Map((status.rates?.interfaces ?? []).map((rates) => [rates.name, rates]));
-  fill("interfaces", "Interfaces, and what they received.", [
+  fill("interfaces", "Interfaces and the packets that they received.", [
     ["interface", "", (known) => known.name],
     ["state", "text", (known) => known.state],
     ["packets/s", "", (known) => short(rates.get(known.name)?.packets)],
@@ -175,7 +175,7 @@ export function flows(status, before, filter) {
     return { text: parts.join(", "), draw: strip(shares, cpus) };
   };
   const last = rows.some((flow) => "last_cpu" in flow) ? [["now on", "", (flow) => `${flow.last_cpu ?? "–"}`]] : [];
-  const caption = status.settings.flow_stats ? `The ${rows.length} flows with most packets, by CPU.` : `Flows are not counted (${status.command === "run" ? "with --no-flow-stats" : "without --flows"}).`;
+  const caption = status.settings.flow_stats ? `The ${rows.length} flows with the most packets, and their CPUs.` : `Flows are not counted (${status.command === "run" ? "with --no-flow-stats" : "without --flows"}).`;
   fill("flows", caption, [
     ["flow", "text", (flow) => flow.flow],
     ["packets/s", "", (flow) => short(perSecond(flow, earlier.get(flow.flow), seconds)("packets"))],
@@ -193,6 +193,6 @@ export function events(status, filter) {
   fill("events", rows.length ? "The latest first." : "None yet.", [
     ["time", "text", (event) => clock(event.time_ns / 1e6)],
     ["kind", "text", (event) => event.kind],
-    ["what", "text long", (event) => event.text],
+    ["description", "text long", (event) => event.text],
   ], rows, filter);
 }

@@ -10,8 +10,8 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use std::convert::Infallible;
 
-/// Headers of every answer, which instruct browsers to run and load only what comes from this server, not to show it in
-/// another page, and not to keep a copy.
+/// Headers of every answer. A browser may run and load only what comes from this server, must not show it in another
+/// page, and must not keep a copy.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -71,7 +71,7 @@ impl Answers {
             "/api/history" => answer(JSON, self.looks.history().await.into()),
             _ => match files::FILES.iter().find(|file| file.path == path) {
                 Some(file) => answer(file.content_type, Bytes::from_static(file.bytes)),
-                None => refused(StatusCode::NOT_FOUND, "there is no such page"),
+                None => refused(StatusCode::NOT_FOUND, "not found"),
             },
         }
     }
@@ -80,8 +80,8 @@ impl Answers {
     fn with_cookie(&self, path: &str) -> Response<Full<Bytes>> {
         let secret = self.guard.token.as_ref().map_or("", |token| token.secret());
         let cookie = format!("{COOKIE_NAME}={secret}; Path=/; HttpOnly; SameSite=Strict");
-        let mut answer = refused(StatusCode::SEE_OTHER, "go on without the token in the URL");
-        // A path that begins with // would refer to another host, and browsers treat \\ as /.
+        let mut answer = refused(StatusCode::SEE_OTHER, "redirected to the URL without the token");
+        // A path that begins with // would be another host's, and browsers read \\ as /.
         let path = format!("/{}", path.trim_start_matches(['/', '\\']));
         for (name, value) in [(header::SET_COOKIE, cookie), (header::LOCATION, path)] {
             if let Ok(value) = HeaderValue::from_str(&value) {

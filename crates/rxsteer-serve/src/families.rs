@@ -1,4 +1,4 @@
-//! The metrics. Names, help and units come from the list of counters; this file defines the labels of each.
+//! The metrics. Names, help and units come from the list of counters; this file sets which are per CPU or per interface.
 //!
 //! There are at most 50 series per instance, 20 per CPU and 20 per interface, and none per flow.
 
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 /// Reads a value.
 type Of<T, R> = Box<dyn Fn(&T) -> R>;
 
-/// A value, and what it is counted by: instance, interface or CPU.
+/// How a metric gets its values: one for the instance, or one for each interface or CPU.
 pub(crate) enum Value {
     Instance(Of<Status, Option<f64>>),
     Interface(Of<InterfaceStatus, f64>),
@@ -37,7 +37,7 @@ pub(crate) struct Family {
     pub(crate) value: Value,
 }
 
-/// Counted by interface: the decisions for received frames.
+/// Counters with a series for each interface.
 const BY_INTERFACE: [LiveCounter; 9] = [
     LiveCounter::Received,
     LiveCounter::Bytes,
@@ -50,7 +50,7 @@ const BY_INTERFACE: [LiveCounter; 9] = [
     LiveCounter::Batches,
 ];
 
-/// Counted by CPU: the load, and the decisions by rule. Counters that are in neither list are sums over all CPUs.
+/// Counters with a series for each CPU: load, and decisions by rule. Counters in neither list are sums over all CPUs.
 const BY_CPU: [LiveCounter; 10] = [
     LiveCounter::Received,
     LiveCounter::Bytes,
@@ -71,8 +71,8 @@ pub(crate) fn families() -> Vec<Family> {
         name: "rxsteer_delay".to_owned(),
         unit: Some("seconds"),
         kind: Kind::Delay,
-        help: "Time of sampled packets from arrival to delivery. The sum is computed from the middle of the buckets \
-               of status --json, and right to an eighth."
+        help: "Time of sampled packets from arrival to delivery. The sum uses the middle of each bucket of status \
+               --json, so its error is at most an eighth."
             .to_owned(),
         value: Value::Delay,
     });
@@ -121,7 +121,7 @@ fn received(counts: &Counts, counter: LiveCounter) -> u64 {
     }
 }
 
-/// A counter of the CPU that packets are delivered on. Rates have no metric: Prometheus computes them.
+/// A counter of the CPU on which packets are delivered. Rates have no metric, because Prometheus computes them.
 fn of_cpu(counter: LiveCpuCounter) -> Option<Family> {
     let kind = match counter {
         LiveCpuCounter::Rate => return None,
@@ -140,7 +140,7 @@ fn of_cpu(counter: LiveCpuCounter) -> Option<Family> {
         count as f64 * scale
     };
     let (prefix, value) = match counter {
-        // The causes of losses are metrics of the instance: sums over all CPUs.
+        // The causes of losses are summed over all CPUs.
         LiveCpuCounter::LostWaiting | LiveCpuCounter::LostBusy | LiveCpuCounter::LostBurst => {
             let sum = move |status: &Status| Some(status.cpus.iter().map(count).sum());
             ("", Value::Instance(Box::new(sum)))
@@ -162,8 +162,7 @@ fn of_all_cpus(help: &str) -> String {
     help.replace(" on this CPU", "").replace("this CPU's", "a CPU's")
 }
 
-/// A metric for a counter. Times are in seconds, as everywhere in Prometheus. A name that contains the unit gets no
-/// suffix for it.
+/// The metric of a counter. Times are in seconds, as usual in Prometheus. A name that contains the unit gets no suffix.
 fn family(prefix: &str, name: &str, unit: Unit, kind: Kind, help: &str, value: Value) -> Family {
     let word = match unit {
         Unit::Packets => "packets",
@@ -185,7 +184,7 @@ fn family(prefix: &str, name: &str, unit: Unit, kind: Kind, help: &str, value: V
     Family { name, unit, kind, help: help.to_owned(), value }
 }
 
-/// The metrics that do not come from the list of counters.
+/// The metrics that are not in the list of counters.
 fn own() -> Vec<Family> {
     let gauge = |name: &str, unit, help: &str, value| Family {
         name: format!("rxsteer_{name}"),
@@ -211,13 +210,13 @@ fn own() -> Vec<Family> {
         gauge(
             "changing",
             None,
-            "1 while a change of settings is under way.",
+            "1 while a change of settings is in progress.",
             of(|status| Some(f64::from(u8::from(status.changing)))),
         ),
         gauge(
             "shadow",
             None,
-            "1 in shadow mode: it decides and counts only.",
+            "1 in shadow mode, in which rxsteer decides and counts only.",
             of(|status| Some(f64::from(u8::from(status.settings.shadow)))),
         ),
         gauge(
@@ -229,7 +228,7 @@ fn own() -> Vec<Family> {
         gauge(
             "longest_round",
             Some("seconds"),
-            "The longest time that the event thread worked without a look at its events, within the last 10 to 20 seconds.",
+            "Longest time that the event thread worked without checking for events, within the last 10 to 20 seconds.",
             of(|status| Some(status.longest_round_ns as f64 * 1e-9)),
         ),
         gauge(
@@ -242,7 +241,7 @@ fn own() -> Vec<Family> {
 }
 
 impl Family {
-    /// Its name as it is in `# TYPE` of OpenMetrics.
+    /// Its name in the `# TYPE` line of OpenMetrics.
     pub(crate) fn full_name(&self) -> String {
         match self.unit {
             Some(unit) => format!("{}_{unit}", self.name),
@@ -261,9 +260,9 @@ impl Family {
     }
 }
 
-/// The metrics that do not belong to an instance, with their help.
+/// Names and help of the metrics that do not come from `families`.
 pub(crate) const INFO: (&str, &str) =
-    ("rxsteer_instance", "What runs: version, command, policy and mode.");
+    ("rxsteer_instance", "Version, command, policy and mode of the instance.");
 pub(crate) const ANSWERING: (&str, &str) = ("rxsteer_instances", "Instances that answered.");
 pub(crate) const SILENT: (&str, &str) =
     ("rxsteer_instances_silent", "Instances that did not answer within two seconds.");

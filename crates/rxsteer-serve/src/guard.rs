@@ -1,9 +1,9 @@
-//! Checks whether a request may be answered, before doing anything for it.
+//! The checks that a request must pass before the server answers it.
 //!
-//! A page of another site can make a browser on this host send requests to this server. It cannot set `Host` or
-//! `Origin`; with DNS rebinding, `Host` contains the other site's name. So `Host` must be an address or name of this
-//! server, and a request made by a page of another site is refused. A request with the token as `Authorization: Bearer`
-//! cannot come from a misled browser, so it may use any name for this host.
+//! A page of another site can make a browser on this host send requests here. The page can't set `Host` or `Origin`, and
+//! with DNS rebinding `Host` has the other site's name. So the server requires that `Host` is one of its addresses or
+//! names, and refuses requests that another site's page made. Such a page does not have the token, so a request with the
+//! token as `Authorization: Bearer` may use any name for this host.
 
 use crate::token::Token;
 use hyper::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 /// The cookie that has the token.
 pub(crate) const COOKIE_NAME: &str = "rxsteer_token";
 
-/// The conditions for every request.
+/// The address and token that every request is checked against.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// The address on which the server listens.
@@ -39,7 +39,7 @@ impl Guard {
     /// Whether a request may be answered.
     pub(crate) fn check(&self, request: &Parts) -> Result<Entry, Refusal> {
         if !matches!(request.method, Method::GET | Method::HEAD) {
-            return Err((StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD"));
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed"));
         }
         let bearer = one(&request.headers, &AUTHORIZATION)?.and_then(|value| {
             let (scheme, secret) = value.split_once(' ')?;
@@ -49,18 +49,18 @@ impl Guard {
         let has_bearer = bearer.is_some_and(is);
         let host = one(&request.headers, &HOST)?;
         let Some(host) = host else {
-            return Err((StatusCode::BAD_REQUEST, "a request needs one Host header"));
+            return Err((StatusCode::BAD_REQUEST, "a request must have a Host header"));
         };
         let target = request.uri.authority().map_or(host, |authority| authority.as_str());
         let is_here = self.is_here(host) && self.is_here(target);
         if !(has_bearer || is_here) {
             return Err((
                 StatusCode::MISDIRECTED_REQUEST,
-                "the Host header names another host; ask by the address that rxsteer listens at, or by localhost",
+                "the Host header names another host; use the address that rxsteer listens at, or localhost",
             ));
         }
         if is_cross_site(&request.headers, host)? {
-            return Err((StatusCode::FORBIDDEN, "pages of other sites may not ask"));
+            return Err((StatusCode::FORBIDDEN, "requests from pages of other sites are refused"));
         }
         if self.token.is_none() || has_bearer || cookies(&request.headers).any(is) {
             return Ok(Entry::Answer);
@@ -71,12 +71,12 @@ impl Guard {
             true => Ok(Entry::Cookie),
             false => Err((
                 StatusCode::UNAUTHORIZED,
-                "a token is needed: Authorization: Bearer TOKEN, or once /?token=TOKEN in a browser",
+                "a token is required: send Authorization: Bearer TOKEN, or open /?token=TOKEN once in a browser",
             )),
         }
     }
 
-    /// Whether a `Host` header names this server. The port may differ, because of a tunnel.
+    /// Whether a `Host` header names this server. Its port may differ, for example through a tunnel.
     fn is_here(&self, host: &str) -> bool {
         let own = self.address.ip();
         match ip_of(host) {
@@ -97,7 +97,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>,
     let text = first.map(|value| value.to_str()).transpose();
     match (text, second) {
         (Ok(text), None) => Ok(text),
-        _ => Err((StatusCode::BAD_REQUEST, "a header is there twice, or is no text")),
+        _ => Err((StatusCode::BAD_REQUEST, "a header is repeated, or its value is not text")),
     }
 }
 
@@ -123,7 +123,7 @@ fn is_port(text: &str) -> bool {
     text.parse::<u16>().is_ok()
 }
 
-/// Whether a page of another site made the request. A link on that page that a user followed does not count.
+/// Whether a page of another site made the request; a link that a user followed there does not count.
 fn is_cross_site(headers: &HeaderMap, host: &str) -> Result<bool, Refusal> {
     let get = |name: &'static str| one(headers, &HeaderName::from_static(name));
     let origin = one(headers, &ORIGIN)?;
@@ -136,7 +136,7 @@ fn is_cross_site(headers: &HeaderMap, host: &str) -> Result<bool, Refusal> {
     Ok(is_foreign || !(matches!(site, "same-origin" | "none") || is_link))
 }
 
-/// The values of our cookie.
+/// The values of the token cookies.
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = values.flat_map(|value| value.split(';'));

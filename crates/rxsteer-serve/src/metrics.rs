@@ -19,12 +19,12 @@ use std::sync::Arc;
 pub(crate) enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4, which `promtool` also reads.
+    /// Prometheus' text format 0.0.4, which people and `promtool` can read too.
     Text,
 }
 
 impl Format {
-    /// The format that a client accepts: OpenMetrics if it names it.
+    /// The format for a client: OpenMetrics if its `Accept` header names it.
     pub(crate) fn accepted(accept: Option<&HeaderValue>) -> Format {
         let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
         match accept.to_ascii_lowercase().contains("application/openmetrics-text") {
@@ -55,8 +55,8 @@ pub(crate) fn text(look: &Arc<Look>, format: Format, by_process: bool) -> String
     }
 }
 
-/// Converts OpenMetrics to Prometheus' text format. There, `# HELP` and `# TYPE` contain the suffixes `_total` of a
-/// counter and `_info` of an information, and other comments have no meaning.
+/// Converts OpenMetrics to Prometheus' text format. That format adds `_total` (counters) and `_info` to the names in
+/// `# HELP` and `# TYPE` too. Other comments have no meaning there.
 fn plain(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut lines = open.lines().peekable();
@@ -168,8 +168,8 @@ impl Metrics {
     }
 }
 
-/// The values by interface name. A deleted interface and a refused one may have the same name, and Prometheus rejects
-/// two series with the same labels, so this adds them up.
+/// The values by interface name. A deleted interface and a refused one can have the same name. Their values are added,
+/// because Prometheus refuses two series with the same labels.
 fn by_name<'a>(status: &'a Status, value: &dyn Fn(&InterfaceStatus) -> f64) -> Vec<(&'a str, f64)> {
     let mut sums: Vec<(&str, f64)> = Vec::new();
     for known in &status.interfaces {
@@ -188,7 +188,7 @@ fn one(metric: &mut MetricEncoder<'_>, kind: Kind, labels: &Labels, value: f64) 
     })
 }
 
-/// Encodes a series with these labels; an empty set means no labels.
+/// Encodes a series with these labels, or without labels if there are none.
 fn labelled(
     metric: &mut MetricEncoder<'_>,
     labels: &Labels,

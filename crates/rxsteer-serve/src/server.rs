@@ -65,7 +65,7 @@ impl Server {
     pub fn check(address: SocketAddr, has_token: bool) -> anyhow::Result<()> {
         anyhow::ensure!(
             address.ip().is_loopback() || has_token,
-            "other hosts can reach {address}, so it requires a token: --listen-token-file FILE; for this host alone: \
+            "other hosts can reach {address}, so a token is required: --listen-token-file FILE; for this host only: \
              --listen 127.0.0.1:{}",
             address.port()
         );

@@ -32,13 +32,13 @@ impl Token {
         let about = std::fs::metadata(path).with_context(failed)?;
         anyhow::ensure!(
             about.is_file(),
-            "{} is no file: name the file with the token",
+            "{} is not a regular file: name the file with the token",
             shown(path)
         );
         let mode = about.mode();
         anyhow::ensure!(
             mode & 0o077 == 0,
-            "other users can read the token in {0}; chmod 600 {0}",
+            "other users can read the token in {0}; run chmod 600 {0}",
             shown(path)
         );
         let text = std::fs::read_to_string(path).with_context(failed)?;
@@ -53,7 +53,7 @@ impl Token {
         let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         anyhow::ensure!(
             (MIN..=MAX).contains(&text.len()) && text.bytes().all(is_safe),
-            "a token is {MIN} to {MAX} letters, digits and -._~, e.g. of: openssl rand -hex 32"
+            "a token has {MIN} to {MAX} letters, digits and -._~; to make one: openssl rand -hex 32"
         );
         Ok(Token(text.to_owned()))
     }
@@ -93,7 +93,7 @@ mod tests {
         assert!(Token::read(&dir.path().join("none")).is_err());
         for no_file in [dir.path(), Path::new("/dev/null")] {
             let why = format!("{:#}", Token::read(no_file).unwrap_err());
-            assert!(why.contains("is no file") && !why.contains("chmod"), "{why}");
+            assert!(why.contains("is not a regular file") && !why.contains("chmod"), "{why}");
         }
     }
 }

@@ -59,7 +59,7 @@ pub fn once(
     }
     let last = watcher.look();
     if let Some(ended) = replay.as_mut().filter(|_| last.is_err()).and_then(Replay::ended) {
-        anyhow::bail!("there was no second look: {ended}; take a shorter --interval");
+        anyhow::bail!("no second reading: {ended}; use a shorter --interval");
     }
     app.update(last?);
     Ok(Some(frame_text(&app)))

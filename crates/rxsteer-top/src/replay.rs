@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long to wait until a replay's socket answers, or until the replay ends.
+/// How long a replay may take until its socket answers, and how long it may take to end.
 const STARTS: Duration = Duration::from_secs(10);
 const ENDS: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Replay {
     child: Child,
-    /// Contains the socket, and the child's standard error.
+    /// Contains the socket, and a file with the standard error of the child.
     folder: tempfile::TempDir,
 }
 
@@ -28,18 +28,18 @@ impl Replay {
     /// # Errors
     /// If it cannot be started, or ends at once: with its message.
     pub fn start(program: &Path, arguments: &[&OsStr]) -> anyhow::Result<Replay> {
-        let folder = tempfile::tempdir().context("there is no place for the control socket")?;
+        let folder = tempfile::tempdir().context("can't create a folder for the control socket")?;
         let mut command = std::process::Command::new(program);
         command.arg("replay").args(arguments).arg("--socket").arg(folder.path().join("socket"));
         let messages = std::fs::File::create(folder.path().join("messages"));
-        let messages = messages.context("there is no place for the replay's messages")?;
+        let messages = messages.context("can't create a file for the replay's messages")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages);
         let child = command.spawn().context("can't start the replay")?;
         let mut replay = Replay { child, folder };
         let begun = Instant::now();
         while UnixStream::connect(replay.socket()).is_err() {
             if let Some(status) = replay.child.try_wait().context("can't wait for the replay")? {
-                anyhow::ensure!(!status.success(), "the replay was over before it could be shown");
+                anyhow::ensure!(!status.success(), "the replay ended before it could be shown");
                 anyhow::bail!("{}", replay.message(status));
             }
             anyhow::ensure!(begun.elapsed() < STARTS, "the replay does not answer");
@@ -58,7 +58,7 @@ impl Replay {
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(match status.code() {
-            Some(0) => "THE REPLAY IS OVER: this is the last look".to_owned(),
+            Some(0) => "THE REPLAY IS OVER: this is the last reading".to_owned(),
             // Everything was replayed that could be.
             Some(1) => format!("THE REPLAY IS OVER: {}", self.message(status)),
             _ => format!("THE REPLAY FAILED: {}", self.message(status)),

@@ -157,7 +157,7 @@ pub fn watch(
 ) -> anyhow::Result<Sender<Command>> {
     let (sender, commands) = channel();
     let run = move || {
-        let watched = Watched { name: "the thread that asks the instance", news };
+        let watched = Watched { name: "the thread that sends requests", news };
         ask_on(watcher, interval, &commands, &watched.news);
     };
     let thread = std::thread::Builder::new().name("rxsteer-watch".to_owned()).spawn(run);

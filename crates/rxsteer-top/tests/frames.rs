@@ -315,10 +315,10 @@ fn states_are_said_in_words() {
     }
     status.changing = true;
     app.update(look(status.clone(), 1));
-    assert!(frame_text(&app).contains("a change is under way"));
+    assert!(frame_text(&app).contains("a change is in progress"));
     status.settings.order_guard = false;
     app.update(look(status, 1));
     assert!(frame_text(&app).contains("! order guard OFF by the settings"));
-    app.end("THE REPLAY IS OVER: this is the last look");
+    app.end("THE REPLAY IS OVER: this is the last reading");
     assert!(frame_text(&app).contains("THE REPLAY IS OVER"));
 }

@@ -1,4 +1,4 @@
-"""What the tests share, and their counts in the form that `./test` adds up."""
+"""Fixtures of the tests, and their counts in the format that `./test` adds up."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ import pytest
 
 SIMULATOR = """\
 #!{python}
-'''Stands for rxsteer where a test is about what is done with its output, or with its failures.'''
+'''Replaces rxsteer in tests of how its output and failures are processed.'''
 import json, sys, time
 arguments = sys.argv[1:]
 if arguments == ["--version"]:
@@ -46,7 +46,7 @@ if what.startswith("reorder"):
 
 @pytest.fixture
 def simulator(tmp_path: Path) -> str:
-    """A program that answers as rxsteer does."""
+    """A program that prints output as rxsteer does."""
     file = tmp_path / "rxsteer"
     file.write_text(SIMULATOR.format(python=sys.executable))
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
@@ -55,7 +55,7 @@ def simulator(tmp_path: Path) -> str:
 
 @pytest.fixture
 def rxsteer() -> str:
-    """The program itself, which ./test names."""
+    """The real program, which ./test names."""
     program = os.environ.get("RXSTEER")
     if not program or not Path(program).exists():
         pytest.skip("there is no rxsteer; name the program in RXSTEER")
@@ -63,7 +63,7 @@ def rxsteer() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Counts as cargo's tests do: one that skips itself says so in a line and is among those that passed."""
+    """Prints counts as cargo does: a test that skips itself has a line, and counts as passed."""
     counts = {
         name: len(terminalreporter.getreports(name)) for name in ("passed", "failed", "error", "skipped")
     }

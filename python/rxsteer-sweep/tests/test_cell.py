@@ -53,7 +53,7 @@ def test_every_figure_is_a_row(simulator: str) -> None:
         ("refuse", "exit status 2: rxsteer: there is no such scenario", 0),
         ("babble", "no report of rxsteer sim", 0),
         ("reorder", "found something wrong: rxsteer: 2 packets", 12),
-        # Runs that were given up are no figures of a seed.
+        # Abandoned runs have no figures.
         ("reorder-and-stop", "found something wrong: rxsteer: 2 packets", 0),
     ],
 )

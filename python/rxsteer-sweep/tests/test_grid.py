@@ -1,4 +1,4 @@
-"""Grid files: what they stand for, and what is refused."""
+"""Grid files: their cells, and what is refused."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_whatever_changes_the_result_changes_the_identity() -> None:
     identities = {it.identity("rxsteer 1") for it in ways}
     assert len(identities) == len(ways)
     assert cell().identity("rxsteer 2") not in identities
-    # Data sets outlive versions of this package: this may never change.
+    # Existing data sets contain this value, so it must never change.
     assert cell().identity("rxsteer 1") == "b1d4bd52ad9ce64a"
 
 

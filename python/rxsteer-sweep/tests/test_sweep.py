@@ -87,7 +87,7 @@ def test_failures_are_rows_and_only_they_are_tried_again(
     assert len([error for error in errors if "more than 5 s" in error]) == 4
     assert len([error for error in errors if "no such scenario" in error]) == 4
 
-    # As though rxsteer were repaired: those that failed run, and their errors go.
+    # After rxsteer is repaired, a sweep repeats the failed cells, and their errors disappear.
     program = Path(simulator)
     program.write_text(program.read_text().replace('settings.get("do", "run")', '"run"'))
     assert main(words) == 0
@@ -128,7 +128,7 @@ def test_a_cluster_that_refuses_is_asked_for_a_token(monkeypatch: pytest.MonkeyP
 def test_without_an_address_the_cluster_is_its_own(
     simulator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Ray would join this one, at which nothing answers.
+    # Ray would join this cluster, which does not answer.
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     words = ["--rxsteer", simulator, "--cpus", "1", "--json"]
     assert main([write(tmp_path, 60, "x"), "--out", str(tmp_path / "results"), *words]) == 0

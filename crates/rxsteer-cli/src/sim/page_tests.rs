@@ -17,7 +17,7 @@ fn each_plot_is_on_the_page() {
         "Throughput, seed by seed",
         "Transactions, mean with 95 % interval",
         "Transactions, seed by seed",
-        "What the CPUs did",
+        "CPU time by kind of work",
         "Latency, calls",
         "Figures",
         "Differences",
@@ -89,6 +89,6 @@ fn page_of_nothing_is_a_page() {
     }
     (results.differences, results.interrupted) = (Vec::new(), true);
     let page = page(&results).unwrap();
-    assert!(page.contains("interrupted: of 10 seeds 0, 0 are done"), "{page}");
+    assert!(page.contains("interrupted: 0, 0 of 10 seeds are complete"), "{page}");
     assert_eq!(count(&page, "<svg"), 0);
 }

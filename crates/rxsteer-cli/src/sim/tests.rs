@@ -65,7 +65,7 @@ fn advice_may_be_to_leave_it_alone() {
     let within = advised(vec![Difference { allowed, ..difference(1, goal, 0.2, 0.001) }]);
     assert_eq!(
         within,
-        "leave it alone: no policy is significantly better than none beyond what is allowed here"
+        "leave it alone: no policy is significantly better than none beyond the allowed difference here"
     );
     let beyond = advised(vec![Difference { allowed, ..difference(1, goal, 0.22, 0.001) }]);
     assert!(beyond.starts_with("rps is better"), "{beyond}");
@@ -175,7 +175,7 @@ fn sensitivity_varies_what_was_not_measured() {
     // No thread runs here.
     assert_eq!(change("thread_wake", 1600.0, "cpu_per_packet_ns"), Some(0.0));
     let text = sensitivity::all(&results);
-    assert!(text.contains("protocol") && text.contains("By less: "), "{text}");
+    assert!(text.contains("protocol") && text.contains("Costs that matter less: "), "{text}");
     assert_eq!(json::all(&compared())["sensitivity"], serde_json::Value::Null);
 }
 

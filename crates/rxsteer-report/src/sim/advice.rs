@@ -20,7 +20,7 @@ pub fn advice(results: &Results) -> Option<String> {
         return None;
     }
     if results.is_unfinished() {
-        return Some("no comparison: it was interrupted before any run was whole".to_owned());
+        return Some("no comparison: it was interrupted before any run was complete".to_owned());
     }
     if results.differences.is_empty() {
         return Some(
@@ -35,7 +35,7 @@ pub fn advice(results: &Results) -> Option<String> {
         let why = if any(Finding::Better) {
             format!(" by {} % or more", WORTH * 100.0)
         } else if differences.iter().any(|it| it.within_model() == Finding::Better) {
-            " beyond what is allowed".to_owned()
+            " beyond the allowed difference".to_owned()
         } else {
             String::new()
         };
@@ -130,12 +130,12 @@ pub(crate) fn legend(results: &Results) -> String {
     let known = KNOWN_ERRORS.iter().filter(compared).map(|known| known_error(results, known));
     let known: Vec<String> = known.collect();
     format!(
-        "p is the probability that chance alone makes such a difference: paired t-test over {} seeds, \
-         Holm's correction for {} comparisons; more than chance below {LEVEL}.\n\
+        "p is the probability that chance alone makes such a difference (paired t-test over {} seeds, \
+         Holm's correction for {} comparisons); a difference with p below {LEVEL} is significant.\n\
          Allowed is how much larger one figure may be than the other before the difference counts: the model's known error \
-         times the change under {} with the CPUs numbered backwards.\n\
-         Known error, the most by which the model was off from published tables (--published): {}; for other figures it \
-         is not known.",
+         times the change under {} if its CPUs are numbered backwards.\n\
+         The known error is the model's largest deviation from published tables (--published): {}; for other figures it \
+         is unknown.",
         results.differences.iter().map(|it| it.paired.count).min().unwrap_or(0),
         results.differences.len(),
         results.cells[0].label,

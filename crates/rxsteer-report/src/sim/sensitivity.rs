@@ -23,7 +23,7 @@ pub fn all(results: &Results) -> String {
     let base = columns.iter().map(|(metric, of)| {
         figure::summary(metric.unit, results.cells[0].summary(metric, *of).as_ref())
     });
-    let unchanged = ["all as they are".to_owned(), String::new()];
+    let unchanged = ["unchanged costs".to_owned(), String::new()];
     table.add_row(unchanged.into_iter().chain(base).collect::<Vec<_>>());
     for varied in &results.varied {
         let figures = columns.iter().map(|(metric, of)| {
@@ -34,7 +34,7 @@ pub fn all(results: &Results) -> String {
         table.add_row(row.into_iter().chain(figures).collect::<Vec<_>>());
     }
     let goal = advice::main_figure(columns.iter().map(|(metric, _)| metric.name));
-    // The columns after the cost and its value.
+    // After the cost and its value.
     let others = (2..).zip(&columns).filter(|(_, (metric, _))| Some(metric.name) != goal);
     let least: Vec<Vec<usize>> = others.map(|(column, _)| vec![column]).collect();
     let mut text = fitted(table, &least);
@@ -85,9 +85,9 @@ fn depends(results: &Results, goal: &str) -> String {
     };
     let others: Vec<String> = others.into_iter().map(str::to_owned).collect();
     format!(
-        "Change of the {} by {} % or more, with half and with twice the cost: {}.\n\
-         By less: {}.\n\
-         Measure what matters (rxsteer lab calibrate), and set it in [costs] of a scenario.\n",
+        "Costs that change the {} by {} % or more when halved or doubled: {}.\n\
+         Costs that matter less: {}.\n\
+         Measure the costs that matter (rxsteer lab calibrate), and set them in [costs] of a scenario.\n",
         advice::title(goal),
         WORTH * 100.0,
         list(&matters),

@@ -40,8 +40,12 @@ pub fn head(results: &Results) -> String {
     if results.interrupted {
         let done = results.cells.iter().map(|cell| cell.done().to_string());
         let done: Vec<String> = done.collect();
-        let _ =
-            writeln!(text, "interrupted: of {} seeds {} are done", results.seeds, done.join(", "));
+        let _ = writeln!(
+            text,
+            "interrupted: {} of {} seeds are complete",
+            done.join(", "),
+            results.seeds
+        );
         if results.is_unfinished() {
             for cell in results.cells.iter().filter(|cell| !cell.runs.is_empty()) {
                 let time = |run: &RunResult| {
@@ -179,7 +183,7 @@ pub(crate) fn worth_showing(cells: &[Cell]) -> (Vec<usize>, String) {
     let others = plural(others.len(), "other CPU");
     (
         ids,
-        format!(" and {others}, busy {most} of the time at most; --json and --report have them\n"),
+        format!(" and {others}, busy at most {most} of the time; --json and --report show them\n"),
     )
 }
 

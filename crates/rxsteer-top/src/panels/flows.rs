@@ -180,6 +180,6 @@ fn why_none(seen: &Seen, app: &App) -> String {
             }
         }
     } else {
-        "no flow was counted yet".to_owned()
+        "no flow counted yet".to_owned()
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         put(buffer, area, line);
         return;
     }
-    let pause = if view.paused { "go on" } else { "pause" };
+    let pause = if view.paused { "continue" } else { "pause" };
     let interval = interval(view.interval);
     let keys = [
         ("q", "quit"),

@@ -18,7 +18,7 @@ fn state(seen: &Seen) -> Span<'static> {
         return Span::styled("! order guard OFF by the settings", alarm());
     }
     let text = match (status.guarded, status.changing) {
-        (_, true) => "order guard on, a change is under way",
+        (_, true) => "order guard on, a change is in progress",
         (true, false) => "order guard on",
         (false, false) => "order guard bypassed: no flow moves",
     };
@@ -62,7 +62,7 @@ pub(super) fn draw(app: &App, area: Rect, buffer: &mut Buffer) {
         )),
         Line::raw(match &status.flow_statistics {
             Some(flows) => format!(
-                " flows      {}, {} packets without room",
+                " flows      {}, {} packets not counted",
                 grouped(flows.flows),
                 grouped(flows.refused)
             ),

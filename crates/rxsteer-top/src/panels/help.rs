@@ -11,28 +11,28 @@ use ratatui::text::{Line, Span};
 const KEYS: [(&str, &str); 15] = [
     ("q, Ctrl-C", "quit"),
     ("?, h", "this help; any key closes it"),
-    ("space", "pause, and go on; meanwhile the instance is not asked"),
-    ("+ -", "look more often, less often"),
+    ("space", "pause, continue; no requests are sent during a pause"),
+    ("+ -", "refresh more often, less often"),
     ("n", "the next instance"),
     ("Tab", "the panel that scrolls: CPUs, flows, events"),
     ("arrows, j k", "scroll it by a line"),
     ("PgUp PgDn Home End", "scroll it by a page, to its ends"),
-    ("z", "only that panel, and all again"),
-    ("c", "CPUs in several columns, and in one"),
-    ("s", "sort flows by the next: rate, packets, bytes, moves"),
+    ("z", "only that panel; again: all panels"),
+    ("c", "CPUs in several columns; again: in one"),
+    ("s", "sort flows by the next of rate, packets, bytes, moves"),
     ("r p b m", "sort flows by rate, packets, bytes, moves"),
-    ("/", "only flows that contain a text; Enter keeps it"),
-    ("Esc", "all flows again"),
-    ("Ctrl-L", "draw the whole screen again"),
+    ("/", "show only flows that contain a text; Enter keeps it"),
+    ("Esc", "clear the filter"),
+    ("Ctrl-L", "redraw the screen"),
 ];
 
 const MEANINGS: [&str; 6] = [
-    "received/s  packets that this CPU's interfaces received, and their bits",
-    "processed/s packets that went up its stack, or to its worker",
+    "received/s  packets that interfaces received on this CPU, and their bits",
+    "processed/s packets that its stack or worker processed",
     "waiting     its backlog: packets in its ring now; ! marks drops",
-    "p50, p99    delay from arrival to delivery, of samples in the interval",
-    "ring        the thread that empties its ring; app: everything else but idle",
-    "last move   from which CPU to which, and how long ago it was seen",
+    "p50, p99    delay from arrival to delivery, sampled in the interval",
+    "ring        the thread that empties its ring; app: the rest except idle",
+    "last move   from which CPU to which, and how long ago",
 ];
 
 pub(super) fn draw(app: &App, buffer: &mut Buffer) {

@@ -150,8 +150,8 @@ fn too_small(app: &App, buffer: &mut Buffer) {
     let lines = [
         "rxsteer top needs more room:".to_owned(),
         format!("{} columns, {} lines.", MIN_SIZE.width, MIN_SIZE.height),
-        format!("Here are {} and {}.", area.width, area.height),
-        "Make it larger, or q: quit.".to_owned(),
+        format!("Now: {} columns, {} lines.", area.width, area.height),
+        "Enlarge it, or quit with q.".to_owned(),
     ];
     for (index, line) in lines.into_iter().enumerate() {
         put(buffer, row(area, index as u16), Line::raw(line));

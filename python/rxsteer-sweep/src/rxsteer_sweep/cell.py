@@ -1,4 +1,4 @@
-"""Runs one cell: a process of rxsteer, bounded in time, whose every failure is a result too."""
+"""Runs one cell: a process of rxsteer with a time limit. Every failure is a result too."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FINE, FINDINGS = 0, 1
 """Exit statuses of rxsteer with which it prints a report."""
 
 LONGEST_ERROR = 2000
-"""Characters of an error that are kept: its end says most."""
+"""Characters of an error that are kept: its end, which matters most."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a cell."""
+    """The result of a cell."""
 
     identity: str
     data: bytes
@@ -30,18 +30,18 @@ class Result:
 
 
 def run(cell: Cell, rxsteer: str, version: str, timeout_s: float) -> Result:
-    """Runs a cell by the program `rxsteer`."""
+    """Runs a cell with the program `rxsteer`."""
     try:
         report, error = simulate(cell, rxsteer, timeout_s)
         data = encode(cell, version, report, error)
     except (AttributeError, KeyError, TypeError, ValueError) as wrong:
-        error = f"what {rxsteer} printed is no report of rxsteer sim: {wrong!r}"
+        error = f"the output of {rxsteer} is no report of rxsteer sim: {wrong!r}"
         data = encode(cell, version, None, error)
     return Result(cell.identity(version), data, error)
 
 
 def simulate(cell: Cell, rxsteer: str, timeout_s: float) -> tuple[dict[str, Any] | None, str | None]:
-    """The report, and what was wrong."""
+    """Returns the report, and the error if there was one."""
     with tempfile.TemporaryDirectory(prefix="rxsteer-sweep-") as folder:
         scenario = cell.scenario
         if cell.text is not None:

@@ -1,6 +1,6 @@
 """The command `rxsteer-sweep`.
 
-Exit status: 0 all cells are there, 1 a cell failed, 2 the sweep could not be run, 130 interrupted.
+Exit status: 0 all cells are complete, 1 a cell failed, 2 the sweep could not run, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rxsteer_sweep.progress import Progress
 FINE, SOME_FAILED, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
 MOST_CPUS = 1024
-"""CPUs a cluster here can be given."""
+"""The most CPUs of a cluster on this machine."""
 
 MOST_SHOWN = 20
 """Failures that are shown; all of them are in the data set."""
@@ -38,13 +38,13 @@ examples:
   rxsteer-sweep grid.toml --out results --rxsteer target/release/rxsteer --cpus 2
   rxsteer-sweep grid.toml --out results --address 10.0.0.5:6379
 
-Cells that are in the folder are not run again, those that failed are. exit status: 0 all cells are there;
-1 a cell failed; 2 could not run; 130 interrupted, with what was done so far.
+A sweep does not repeat cells that are in the folder, except those that failed. Exit status: 0 all cells
+are complete; 1 a cell failed; 2 could not run; 130 interrupted, with the results so far.
 """
 
 
 class CannotRunError(Exception):
-    """The sweep can't be run; says why, and what to do."""
+    """The sweep can't run. The text is the reason and what to do."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -63,19 +63,19 @@ def parser() -> argparse.ArgumentParser:
         "--rxsteer",
         default="rxsteer",
         metavar="PROGRAM",
-        help="the program, by a name or path that holds on every machine, e.g. /opt/rxsteer "
+        help="the program, a name or path that is the same on every machine, e.g. /opt/rxsteer "
         "(default: rxsteer)",
     )
     options.add_argument(
         "--address",
         metavar="HOST:PORT",
         help="an existing Ray cluster, e.g. 10.0.0.5:6379; one with tokens requires "
-        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH (default: one here)",
+        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH (default: a new one on this machine)",
     )
     options.add_argument(
-        "--cpus", type=positive, metavar="COUNT", help="CPUs of a cluster here, e.g. 2 (default: all)"
+        "--cpus", type=positive, metavar="COUNT", help="CPUs of a new cluster, e.g. 2 (default: all)"
     )
-    options.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
+    options.add_argument("--dry-run", action="store_true", help="list the cells that would run, and run none")
     options.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return options
 
@@ -83,15 +83,15 @@ def parser() -> argparse.ArgumentParser:
 def positive(text: str) -> int:
     """A number of CPUs."""
     if not text.isdigit() or not 1 <= int(text) <= MOST_CPUS:
-        raise argparse.ArgumentTypeError(f"it takes a whole number from 1 to {MOST_CPUS}")
+        raise argparse.ArgumentTypeError(f"it must be a whole number from 1 to {MOST_CPUS}")
     return int(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; says its exit status."""
+    """Runs the command and returns its exit status."""
     options = parser().parse_args(arguments)
     if options.address and options.cpus:
-        parser().error("--cpus is for a cluster here; the one at --address has its own")
+        parser().error("--cpus is for a new cluster on this machine; the one at --address has its own")
     try:
         return sweep(options)
     except (CannotRunError, grids.GridError) as error:
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def sweep(options: argparse.Namespace) -> int:
-    """Runs what is not there yet."""
+    """Runs the cells that have no result yet."""
     grid = grids.read(options.grid)
     version = version_of(options.rxsteer)
     folder = Folder(options.out, make=not options.dry_run)
@@ -142,7 +142,7 @@ def sweep(options: argparse.Namespace) -> int:
 def show(
     options: argparse.Namespace, cells: int, there: int, done: int, failures: list[tuple[grids.Cell, str]]
 ) -> None:
-    """What was done, for people or programs."""
+    """Prints what was done, as text or JSON."""
     if options.json:
         failed = [{"cell": str(cell), "error": error} for cell, error in failures]
         printed = {
@@ -158,18 +158,18 @@ def show(
         print(f"rxsteer-sweep: {cell}: {error}", file=sys.stderr)
     if len(failures) > MOST_SHOWN:
         print(
-            f"rxsteer-sweep: and {len(failures) - MOST_SHOWN} more, which are in {options.out}",
+            f"rxsteer-sweep: and {len(failures) - MOST_SHOWN} more failures, which are in {options.out}",
             file=sys.stderr,
         )
     left = cells - there - done
     print(
-        f"{cells} cells: {there} were there, {done} run, {len(failures)} of these failed, {left} left; "
-        f"results are in {options.out}"
+        f"{cells} cells: {there} existed, {done} ran, {len(failures)} of these failed, {left} remain; "
+        f"the results are in {options.out}"
     )
 
 
 def version_of(rxsteer: str) -> str:
-    """What the program calls itself: results of another version are others."""
+    """The program's version, which is part of a cell's identity."""
     try:
         command = [rxsteer, "--version"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True)

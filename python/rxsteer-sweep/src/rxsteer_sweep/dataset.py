@@ -1,8 +1,7 @@
-"""The results: a folder with a Parquet file for each cell, all of one schema, so that engines take it as one
-table.
+"""The results: a folder with a Parquet file for each cell. All have one schema, so engines read one table.
 
-A file gets its name when it is whole: `cell-ID.parquet`, or `failed-ID.parquet` where the cell failed, which
-is tried again by the next sweep. So a sweep that was cut off goes on where it was.
+A file gets its name when it is complete: `cell-ID.parquet`, or `failed-ID.parquet` if the cell failed. The
+next sweep repeats failed cells, and so continues an interrupted sweep.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ for an error (`subject` is cell), with `error` and no figure."""
 
 
 def encode(cell: Cell, rxsteer: str, report: dict[str, Any] | None, error: str | None) -> bytes:
-    """The Parquet file of a cell: what `rxsteer sim --json` reported, and what was wrong."""
+    """The Parquet file of a cell: the report of `rxsteer sim --json`, and the error if there was one."""
     rows = list(figures(report)) if report is not None else []
     if error is not None:
         rows.append((None, None, "cell", None, None, None))
@@ -76,7 +75,7 @@ Figure = tuple[str | None, int | None, str, str | None, str | None, float | None
 
 
 def figures(report: dict[str, Any]) -> Iterator[Figure]:
-    """Every figure of a report (docs/sim.md, "JSON"); none of runs that were given up."""
+    """Every figure of a report (docs/sim.md, "JSON"); none of abandoned runs."""
     if report.get("unfinished"):
         return
     for cell in report["cells"]:
@@ -92,21 +91,21 @@ def figures(report: dict[str, Any]) -> Iterator[Figure]:
 
 
 class Folder:
-    """Where the files are."""
+    """The folder with the files."""
 
     def __init__(self, path: Path, *, make: bool = True) -> None:
-        """Makes the folder where it is not there, unless it is only to be looked at."""
+        """Makes the folder if it does not exist and `make` is set."""
         self.path = path
         if make:
             path.mkdir(parents=True, exist_ok=True)
 
     def has(self, identity: str) -> bool:
-        """Whether the cell was run and nothing was wrong with it."""
+        """Whether the cell was run without an error."""
         return self._file(identity, failed=False).exists()
 
     def write(self, identity: str, data: bytes, *, failed: bool) -> None:
-        """Writes a cell's file, whole or not at all; what there was of the cell before goes."""
-        # Engines leave out files whose names begin with a point.
+        """Writes a cell's file, completely or not at all, and removes its earlier file."""
+        # Engines ignore files whose names begin with a dot.
         temporary = self.path / f".{identity}.{os.getpid()}.part"
         try:
             with temporary.open("wb") as file:

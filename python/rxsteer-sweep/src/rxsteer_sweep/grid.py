@@ -1,7 +1,7 @@
-"""What is to be run: a grid file, and the cells it stands for.
+"""A grid file and its cells.
 
 A cell is one scenario with one combination of settings and a few seeds: one process of `rxsteer sim`. Its
-identity is all that decides its result, so the same cell has the same file's name in every sweep.
+identity covers everything that determines its result, so a cell has the same file name in every sweep.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ else:
     import tomli as tomllib
 
 MAX_CELLS = 100_000
-"""Cells of a sweep at most: each is a file."""
+"""The most cells of a sweep: each is a file."""
 
 MAX_SEEDS = 1_000_000
-"""Seeds of a combination at most."""
+"""The most seeds of a combination."""
 
 LONGEST_TIMEOUT_S = 86_400.0
-"""Longest time a cell may be given, in seconds."""
+"""The longest timeout of a cell, in seconds."""
 
 TOP_KEYS = ("seeds", "seeds_per_cell", "seconds", "faults", "timeout", "grid")
 GRID_KEYS = ("scenario", "settings")
@@ -35,7 +35,7 @@ SEED_KEYS = ("first", "count")
 
 
 class GridError(Exception):
-    """The grid file can't be used; says why, and what to write."""
+    """The grid file can't be used. The text is the reason and what to write."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class Cell:
     """One process of `rxsteer sim`."""
 
     scenario: str
-    """The name of a built-in scenario, or of the file."""
+    """The name of a built-in scenario, or of a file."""
     text: str | None
-    """The scenario file's text; None: it is built in."""
+    """The scenario file's text; None for a built-in scenario."""
     settings: tuple[tuple[str, str], ...]
-    """What `--set` is given."""
+    """The arguments of `--set`."""
     first_seed: int
     seeds: int
     seconds: float | None
-    """Simulated time that is measured; None: the scenario's own."""
+    """Simulated time that is measured; None for the scenario's."""
     faults: int
 
     def identity(self, rxsteer: str) -> str:
-        """16 hex digits of all that decides the result, the version of rxsteer included."""
+        """A hash, 16 hex digits, of everything that determines the result, including rxsteer's version."""
         text = json.dumps([rxsteer, asdict(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def arguments(self, scenario: str) -> list[str]:
-        """Arguments of rxsteer; `scenario` is the name or the file to give it."""
+        """The arguments of rxsteer; `scenario` is a name or a file."""
         arguments = ["sim", scenario, "--json", "--threads", "1"]
         for key, value in self.settings:
             arguments += ["--set", f"{key}={value}"]
@@ -72,7 +72,7 @@ class Cell:
         return arguments
 
     def __str__(self) -> str:
-        """For people."""
+        """A readable name."""
         settings = "".join(f" {key}={value}" for key, value in self.settings)
         last = self.first_seed + self.seeds - 1
         return f"{self.scenario}{settings} seeds {self.first_seed}-{last}"
@@ -80,7 +80,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """All cells, and how long each may take."""
+    """All cells, and the timeout of each."""
 
     cells: tuple[Cell, ...]
     timeout_s: float
@@ -101,7 +101,7 @@ def read(path: Path) -> Grid:
 
 
 def parse(data: dict[str, Any], folder: Path) -> Grid:
-    """Makes cells of what a grid file says."""
+    """Makes the cells of a grid file."""
     known(data, TOP_KEYS, "the grid file")
     first, count = seeds(data.get("seeds", 10))
     per_cell = whole(data.get("seeds_per_cell", 10), "seeds_per_cell", 1, MAX_SEEDS)
@@ -122,12 +122,12 @@ def parse(data: dict[str, Any], folder: Path) -> Grid:
                 some = min(per_cell, first + count - begin)
                 cells.append(Cell(name, text, settings, begin, some, seconds, faults))
                 if len(cells) > MAX_CELLS:
-                    raise GridError(f"it has more than {MAX_CELLS} cells; raise seeds_per_cell, or divide it")
+                    raise GridError(f"it has more than {MAX_CELLS} cells; raise seeds_per_cell, or split it")
     return Grid(tuple(dict.fromkeys(cells)), timeout_s)
 
 
 def known(table: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    """Refuses keys that there are not."""
+    """Refuses unknown keys."""
     for key in table:
         if key not in keys:
             raise GridError(f"{where} has no key '{key}'; its keys are {', '.join(keys)}")
@@ -148,7 +148,7 @@ def number(value: object, key: str, most: float) -> float:
 
 
 def seeds(value: object) -> tuple[int, int]:
-    """The first seed, and how many."""
+    """The first seed, and the number of seeds."""
     if isinstance(value, dict):
         known(value, SEED_KEYS, "seeds")
         first = whole(value.get("first", 1), "seeds.first", 0, 2**62)
@@ -157,7 +157,7 @@ def seeds(value: object) -> tuple[int, int]:
 
 
 def scenario(value: object, folder: Path) -> tuple[str, str | None]:
-    """A scenario's name, and its text where it is a file."""
+    """A scenario's name, and its text if it is a file."""
     if not isinstance(value, str) or not value:
         raise GridError('[[grid]] takes scenario = "NAME" of a built-in one, or "FILE.toml"')
     if "/" not in value and not value.endswith(".toml"):
@@ -169,14 +169,14 @@ def scenario(value: object, folder: Path) -> tuple[str, str | None]:
 
 
 def combinations(settings: object) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Every combination of one value of each setting."""
+    """All combinations of one value for each setting."""
     if not isinstance(settings, dict):
         raise GridError('settings is a table, e.g. "steering.policy" = ["rps", "sparse"]')
     axes = []
     for key, values in settings.items():
         several = values if isinstance(values, list) else [values]
         if not several:
-            raise GridError(f"settings.'{key}' has no value; give it one, or leave it out")
+            raise GridError(f"settings.'{key}' has no value; add one, or remove the key")
         axes.append([(key, text(key, value)) for value in several])
     yield from itertools.product(*axes)
 
@@ -187,4 +187,4 @@ def text(key: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    raise GridError(f"settings.'{key}' takes strings and numbers, not {value!r}; quote keys that have dots")
+    raise GridError(f"settings.'{key}' takes strings and numbers, not {value!r}; quote keys with dots")

@@ -1,8 +1,8 @@
-"""Cells as tasks on a Ray cluster: one of its own on this machine, or one that is there.
+"""Cells as tasks on a Ray cluster: a new one on this machine, or an existing one.
 
-Only a few tasks more than the cluster has CPUs are under way, so that a grid of any size takes no memory
-here, and no wait is without end: a cell has its timeout where it runs, and when nothing comes back for much
-longer than that, what is under way counts as failed.
+The number of tasks under way is limited to a few for each CPU of the cluster, so a grid of any size takes
+little memory here. Every wait ends: a cell has a timeout on its machine, and if no result arrives for much
+longer than that, all tasks under way count as failed.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from rxsteer_sweep import cell as cells
 from rxsteer_sweep.dataset import encode
 from rxsteer_sweep.grid import Cell
 
-# Telemetry is asked for when Ray is imported.
+# Ray reads this when it is imported.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
-"""Memory of a cluster of our own for results: a cell's takes some hundred kilobytes."""
+"""Memory for results in a new cluster: a cell's result takes some hundred kilobytes."""
 
 AHEAD = 2
-"""Tasks under way for each CPU of the cluster, so that none waits for the next."""
+"""Tasks under way for each CPU of the cluster, so that no CPU waits for its next task."""
 
 GRACE_S = 60.0
-"""What a task may take beside its cell's timeout: starting a worker on a machine that is busy."""
+"""Extra time of a task beyond its cell's timeout, to start a worker on a busy machine."""
 
 
 CONNECT_S = 5.0
-"""How long the port of a cluster may take to answer. Ray itself tries a wrong address for minutes."""
+"""How long the port of a cluster may take to answer. Ray itself retries a wrong address for minutes."""
 
 
 TOKENS = (
-    "; if the cluster asks for tokens, as one of Ray 2.60 does by default, set RAY_AUTH_MODE=token, and "
-    "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH; else compare the versions of Ray and Python"
+    "; if the cluster requires tokens (the default of Ray 2.60), set RAY_AUTH_MODE=token and "
+    "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH; otherwise compare the versions of Ray and Python"
 )
-"""Ray names no cause where something answers at the address and refuses."""
+"""Advice for a refused connection, for which Ray reports no cause."""
 
 
 class ClusterError(Exception):
-    """No cluster can be had; says why, and what to do."""
+    """No cluster is available. The text is the reason and what to do."""
 
 
 class Cluster:
-    """A Ray cluster that is connected until the block ends."""
+    """A Ray cluster, connected until the block ends."""
 
     def __init__(self, address: str | None, cpus: int | None) -> None:
         """Connects to the cluster at `address`, or starts one here with `cpus` CPUs."""
@@ -57,7 +57,7 @@ class Cluster:
         connects = False
         try:
             if address is None:
-                # Without an address Ray joins a cluster that runs here, or one that RAY_ADDRESS names.
+                # Without an address Ray joins a cluster on this machine, or the one that RAY_ADDRESS names.
                 ray.init(
                     address="local",
                     num_cpus=cpus,
@@ -76,17 +76,17 @@ class Cluster:
             raise ClusterError(f"no Ray cluster {where}: {error}{TOKENS if connects else ''}") from error
 
     def __enter__(self) -> Cluster:
-        """Is its own block."""
+        """Returns itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Disconnects; a cluster of our own ends."""
+        """Disconnects, and ends a cluster that was started here."""
         ray.shutdown()
 
     def run(
         self, todo: Sequence[Cell], rxsteer: str, version: str, timeout_s: float
     ) -> Iterator[tuple[Cell, cells.Result]]:
-        """Runs cells and gives each result as it comes."""
+        """Runs cells and yields each result when it arrives."""
         # Cancelled tasks must not run a second time.
         task = ray.remote(num_cpus=1, max_retries=0)(cells.run)
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -107,7 +107,7 @@ class Cluster:
             if time.monotonic() - heard > AHEAD * (timeout_s + GRACE_S):
                 for reference, cell in under_way.items():
                     ray.cancel(reference, force=True)
-                    yield cell, failed(cell, version, "nothing was heard of it; is the cluster there?")
+                    yield cell, failed(cell, version, "no result arrived; does the cluster still run?")
                 under_way.clear()
                 heard = time.monotonic()
 
@@ -128,10 +128,10 @@ def result_of(reference: Any, cell: Cell, version: str) -> cells.Result:  # noqa
     try:
         result: cells.Result = ray.get(reference)
     except ray.exceptions.RayError as error:
-        return failed(cell, version, f"its task failed on the cluster: {error}"[: cells.LONGEST_ERROR])
+        return failed(cell, version, f"the task failed on the cluster: {error}"[: cells.LONGEST_ERROR])
     return result
 
 
 def failed(cell: Cell, version: str, error: str) -> cells.Result:
-    """The result of a cell that did not run to its end."""
+    """The result of a cell that did not complete."""
     return cells.Result(cell.identity(version), encode(cell, version, None, error), error)

@@ -1,4 +1,4 @@
-"""How far a sweep is: one line, on a terminal only."""
+"""The progress of a sweep: one line, on a terminal only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 
 
 class Progress:
-    """A line on standard error that is written over again."""
+    """A line on standard error that each update overwrites."""
 
     def __init__(self, cells: int) -> None:
-        """For so many cells."""
+        """Starts the display for this number of cells."""
         self.cells = cells
         self.begun = time.monotonic()
         self.shown = sys.stderr.isatty()
         self.show(0, 0)
 
     def show(self, done: int, failed: int) -> None:
-        """Shows how many are done, and how many of these failed."""
+        """Shows the number of complete cells, and how many of these failed."""
         if not self.shown:
             return
         left = "-"
@@ -27,6 +27,6 @@ class Progress:
         print(line, end="", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Takes the line away."""
+        """Removes the line."""
         if self.shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)

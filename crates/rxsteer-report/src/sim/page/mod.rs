@@ -54,7 +54,7 @@ fn plots(body: &mut String, results: &Results) -> anyhow::Result<()> {
             }
         }
     }
-    html::figure(body, "What the CPUs did", &busy::stacked(results)?);
+    html::figure(body, "CPU time by kind of work", &busy::stacked(results)?);
     for (index, traffic) in results.scenario().traffic.iter().enumerate() {
         if let Some(plot) = latency::percentiles(results, index)? {
             html::figure(body, &format!("Latency, {}", traffic.name), &plot);
