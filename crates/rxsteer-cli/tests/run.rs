@@ -32,7 +32,7 @@ fn interface_there_is_not_is_named() {
 
 #[test]
 fn other_end_of_what_is_no_veth_is_refused() {
-    assert_refused(&rxsteer(&["peers", "lo"]), &["lo is no veth"]);
+    assert_refused(&rxsteer(&["peers", "lo"]), &["lo is not a veth"]);
     assert_refused(&rxsteer(&["peers", "nosuch0", "--dry-run"]), &["'nosuch0'", "ip link"]);
     assert_refused(&rxsteer(&["peers"]), &["<IFACE>"]);
     assert_refused(&rxsteer(&["peers", "veth*", "--restore"]), &["--restore"]);

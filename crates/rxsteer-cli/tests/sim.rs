@@ -132,7 +132,7 @@ fn mistakes_are_named_before_anything_runs() {
         (&["rpc-8", "--compare", "rps,sprase"], "did you mean 'sparse'"),
         (&["rpc-8", "--compare", "rps,bound:7=0"], "bound:7=0 can't run in rpc-8"),
         (&["rpc-8", "--report", &below], "can't make the folder"),
-        (&["rpc-8", "--csv", &below], "name another place by --csv"),
+        (&["rpc-8", "--csv", &below], "name another place with --csv"),
         (&["rpc-8", "--csv", "/"], "it is a folder"),
         (&["rpc-8", "--policy", "rps"], "not of rxsteer sim"),
         (&["rpc-8", "--list"], "cannot be used with"),

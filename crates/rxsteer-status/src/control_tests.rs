@@ -174,7 +174,7 @@ fn there_is_a_limit_of_clients() {
     let mut clients: Vec<UnixStream> = (0..MAX_CLIENTS + 1).map(|_| bench.client()).collect();
     bench.rounds();
     let last = clients.pop().unwrap();
-    assert!(line(&last).unwrap().contains("16 others are asking"));
+    assert!(line(&last).unwrap().contains("16 other clients are connected"));
     drop(clients);
     bench.rounds();
     let mut client = bench.client();

@@ -176,7 +176,10 @@ fn blocks_with_impossible_lengths() {
         assert!(message.contains(expected), "{message}");
         // The length behind differs.
         let message = after_bad_block(&[kind, 64, order], &[9; 64]);
-        assert!(message.contains("reads 64 in front and 151587081 behind"), "{message}");
+        assert!(
+            message.contains("length is 64 at the start and 151587081 at the end"),
+            "{message}"
+        );
     }
 }
 
