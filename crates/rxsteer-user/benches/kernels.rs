@@ -42,8 +42,11 @@ pub fn all() -> Vec<Case> {
     let case = |name, baseline, run| Case { group: GROUP, name, baseline, per_iter: PACKETS, run };
     vec![
         case("one crossbeam-channel send per packet", true, Box::new(with_channel())),
-        case("rxsteer", false, Box::new(with_lists(true))),
-        case("rxsteer, each frame copied in", false, Box::new(with_lists(false))),
+        case("rxsteer", false, Box::new(with_lists(true, |_| {}))),
+        case("rxsteer, each frame copied in", false, Box::new(with_lists(false, |_| {}))),
+        case("rxsteer, rps+balance", false, Box::new(with_lists(true, balance))),
+        case("rxsteer, rps+balance, load measured", false, Box::new(with_lists(true, measured))),
+        case("rxsteer, ticks", false, Box::new(with_lists(true, ticks))),
         case("rxsteer, rfs+sparse", false, Box::new(with_everything(false, FRAMES))),
         case(
             "rxsteer, rfs+sparse, flow limit, recording",
@@ -103,12 +106,26 @@ impl Source for Copied {
     }
 }
 
-fn with_lists(in_place: bool) -> impl FnMut() -> u64 {
+fn balance(config: &mut PipelineConfig) {
+    config.policy = "rps+balance".parse().expect("a policy");
+}
+
+fn measured(config: &mut PipelineConfig) {
+    balance(config);
+    config.measure_load = true;
+}
+
+fn ticks(config: &mut PipelineConfig) {
+    config.tick = Some(Duration::from_millis(1));
+}
+
+fn with_lists(in_place: bool, change: impl Fn(&mut PipelineConfig)) -> impl FnMut() -> u64 {
     let (rx_cpu, cpu) = cpus();
     let mut config = PipelineConfig::new(Policy::Rps, CpuSetOf(cpu).set());
     config.rx_cpus = vec![rx_cpu];
     config.hasher = hasher();
     config.on_full = OnFull::Wait;
+    change(&mut config);
     let frames = frames(FRAMES, ROUNDS);
     move || {
         let source: Box<dyn Source> =
