@@ -65,7 +65,7 @@ impl fmt::Display for Move {
 /// With fewer completed packets than this in an interval, the cost of a packet on a CPU is unknown.
 const ENOUGH_PACKETS: f64 = 32.0;
 
-/// If time is measured, a CPU that is busy for less than this share of the interval keeps its buckets.
+/// If time is measured, no bucket moves while every CPU is busy for less than this share of the interval.
 const LEAST_BUSY: f64 = 0.05;
 
 /// Decides at each interval which buckets move.

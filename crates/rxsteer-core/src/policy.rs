@@ -138,7 +138,7 @@ impl Policy {
     }
 }
 
-/// How a flow without a desired CPU and a sparse slot is placed, under policies that use these.
+/// How a flow with neither a desired CPU nor a sparse slot is placed, under policies that use these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// The hash picks from the CPU map.

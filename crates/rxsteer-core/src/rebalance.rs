@@ -69,8 +69,8 @@ pub struct Limits {
     pub threshold: f64,
     /// The largest number of moves.
     pub moves: usize,
-    /// The part of the variance of `packets` that is due to chance: 1 for counts of one interval, less for smoothed
-    /// counts.
+    /// The variance that `packets` have by chance, as a share of their number: 1 for counts of one interval, less for
+    /// smoothed counts.
     pub chance: f64,
 }
 

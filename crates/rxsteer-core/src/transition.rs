@@ -1,8 +1,8 @@
 //! A transition from one plan to the next, in order.
 //!
-//! In steady state, rules keep a flow table only if their decision for a flow can change. `none`, `rps`, `bound` and
-//! `balance` alone keep none (a move of buckets counts as a change of rules). A change can lead to either kind. A
-//! transition lasts from a change until every packet sent by the former rules and tables is completed. During a
+//! In steady state, rules keep a flow table if their decision for a flow can change, and none if it can't. `none`, `rps`,
+//! `bound` and `balance` alone keep none (a move of buckets counts as a change of rules). A change can lead to either
+//! kind. A transition lasts from a change until every packet sent by the former rules and tables is completed. During a
 //! transition every packet reads and writes its slot, under all rules.
 //!
 //! ```text

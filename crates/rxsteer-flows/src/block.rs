@@ -123,7 +123,7 @@ pub(crate) fn add_shared(block: &Line, stamp: impl FnOnce() -> u32, packet: &Sam
 /// Makes readers start over. Returns the odd number.
 #[inline(always)]
 fn begin(block: &Line) -> u64 {
-    // ORDER: Relaxed; no other thread writes this word. The fence keeps the following stores behind the odd
+    // ORDER: Relaxed; no other thread writes this word. The fence keeps the following stores after the odd
     // number; it pairs with the fence in `read`. A block from the pool may hold any number.
     let odd = load_own(&block[SEQ]) | 1;
     block[SEQ].store(odd, Ordering::Relaxed);

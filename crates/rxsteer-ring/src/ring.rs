@@ -239,7 +239,7 @@ impl<T: Copy + Send> Producer<T> {
         let added = self.unpublished();
         if added != 0 {
             // ORDER: Release; pairs with the Acquire in `Consumer::ready`. The items are in their slots before the
-            // consumer can see the position behind them.
+            // consumer can see the position after them.
             self.shared.published.store(self.written, Ordering::Release);
             self.published = self.written;
             self.prefetch_slots(added);
@@ -430,7 +430,7 @@ impl<T> Monitor<T> {
     #[must_use]
     pub fn waiting(&self) -> u32 {
         let completed = self.completed();
-        // ORDER: Acquire keeps this load behind the one of `completed`.
+        // ORDER: Acquire keeps this load after that of `completed`.
         self.shared.published.load(Ordering::Acquire).wrapping_sub(completed)
     }
 }

@@ -49,7 +49,7 @@ impl Sleeper {
     /// lists published since the last call.
     #[inline]
     pub fn kick(&self) -> bool {
-        // ORDER: Relaxed; the fence in `published` orders it behind the publication.
+        // ORDER: Relaxed; the fence in `published` orders it after the publication.
         if !self.asleep.load(Ordering::Relaxed) {
             return false;
         }

@@ -13,7 +13,7 @@ use rxsteer_ring::{Consumer, Producer, ring};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A bit of [`Descriptor::frame`]: the frame is the first one of its block in this backlog.
+/// A bit of [`Descriptor::frame`]: the frame is in another block than the one before it, or begins a list of lent memory.
 const NEW_BLOCK: u32 = 1 << 31;
 
 /// The entry of a ring for one packet.
@@ -185,7 +185,7 @@ impl BacklogSender {
         (self.ring.waiting_at_most(), limit)
     }
 
-    /// Returns whether the backlog is at least half full, and the worker's position.
+    /// Returns whether the backlog is more than half full, and the worker's position.
     pub(crate) fn is_half_full(&mut self) -> (bool, u32) {
         let completed = self.ring.completed();
         (self.ring.waiting_at_most() > self.ring.limit() / 2, completed)

@@ -227,7 +227,7 @@ impl BacklogSet {
         }
     }
 
-    /// Sleeps for a short time while the backlog of this CPU is at least half full and its worker makes progress. Packets
+    /// Sleeps for a short time while the backlog of this CPU is more than half full and its worker makes progress. Packets
     /// received in the meantime would only be dropped there. A longer sleep would delay the other CPUs.
     #[inline]
     pub(crate) fn let_own_worker_catch_up(&mut self) {

@@ -410,7 +410,7 @@ pub(crate) const BLOCK_MEMORY: usize = 1 << 30;
 /// waits for an idle worker.
 #[derive(Debug)]
 pub(crate) struct BlockPool {
-    /// Shared blocks, about oldest first. The oldest are reused first.
+    /// Shared blocks, about oldest first. Workers release the oldest first.
     shared: VecDeque<Arc<Block>>,
     /// Blocks that no other thread holds. The last one is still in the cache.
     free: Vec<Arc<Block>>,

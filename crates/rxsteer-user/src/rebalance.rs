@@ -134,7 +134,7 @@ impl Rebalancing {
             // The first interval has no earlier counts.
             let known = at.and_then(|at| Some((before.get(at)?, worked[at], &self.workers[at].1)));
             let Some((before, now, other)) = known else { return CpuLoad::unmeasured(cpu) };
-            // ORDER: Relaxed; the number is the whole message.
+            // ORDER: Relaxed; the number carries all of the information.
             let other_ns = elapsed_ns / 1000 * other.load(Ordering::Relaxed) / 1000;
             CpuLoad { cpu, ours_ns: now.0 - before.0, packets: now.1 - before.1, other_ns }
         };

@@ -22,7 +22,6 @@ pub trait Source: Send {
     /// This may wait for frames, but not longer than about 20 ms: only between two calls does the RX thread adopt changes
     /// of settings and check whether the run must stop. After [`Fill::More`] without a frame, the RX thread calls again
     /// at once at first, and later after pauses of up to 1 ms.
-    /// up to 1 ms.
     fn fill(&mut self, block: &mut Block) -> Fill;
 
     /// Returns the next frames as a block that is already in memory, for sources that keep their frames there. Such a
