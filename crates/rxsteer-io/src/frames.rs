@@ -42,7 +42,7 @@ pub struct RingFrame {
     pub hash: u32,
     /// A device must still fill in its transport checksum: the frame comes from this host.
     pub checksum_not_ready: bool,
-    /// Its transport checksum is correct.
+    /// The kernel or the NIC has verified its transport checksum.
     pub checksum_valid: bool,
     /// TCP segments that were merged (GRO) or not yet split.
     pub merged: bool,
@@ -179,7 +179,7 @@ fn put_back_tag(block: NonNull<u8>, frame: &mut RingFrame, header: &tpacket3_hdr
     }
 }
 
-/// Moves the header that precedes the frame at `old` to before `new`, where the frame begins with its VLAN tag.
+/// Moves the header that precedes the frame at `old` to before `new`, where the frame begins now, longer by a VLAN tag.
 fn move_send_header(block: NonNull<u8>, old: usize, new: usize) {
     let mut header = [0; SEND_HEADER];
     // SAFETY: the caller has checked that the header before both places lies in the block, after the frame's address.

@@ -141,7 +141,7 @@ impl Frames {
     #[inline]
     fn has_been_sent(&self, frame: u32) -> bool {
         let state = &self.state[frame as usize];
-        // ORDER: AcqRel; pairs with that of `is_let_go`: the last of the two sees what the other did before.
+        // ORDER: AcqRel; pairs with that of `is_let_go`: the last one sees what the others did before.
         if state.fetch_sub(1, Ordering::AcqRel) != LET_GO | 1 {
             return false;
         }
