@@ -13,7 +13,7 @@ use rxsteer_core::{CpuId, CpuSet, Fallback, Policy, QueueName};
 pub(crate) enum Local {
     /// They pass.
     Passes,
-    /// They go through the CPU's ring, during a change.
+    /// They go through the CPU's ring, for a moment: during a change, or after an interface is attached.
     ByRing,
 }
 

@@ -49,7 +49,7 @@ impl CpuShare {
 pub struct LiveFlow {
     /// The flow's key.
     pub key: FlowKey,
-    /// The CPUs that the flow was sent to, in order of time, the present one last.
+    /// The CPUs that the flow was sent to, in the order in which it came to them, the present one last.
     pub cpus: Vec<(CpuId, CpuShare)>,
     /// What was sent to CPUs beyond the eight with separate counts.
     pub other_cpus: CpuShare,
@@ -331,8 +331,8 @@ fn largest_of(mut counted: Vec<Counted>, may_share: bool, most: usize) -> (u64, 
     (count, flows.iter().flat_map(|(_, lines)| lines.iter().map(|line| line.line)).collect())
 }
 
-/// Flows that ended. The status gets the latest, at most [`MAX_ENDED`], each for [`ENDED_KEPT`], however often it reads
-/// them. The recorder, if there is one, gets all of them.
+/// Flows that ended. The status gets the latest, at most [`MAX_ENDED`], none for longer than [`ENDED_KEPT`], however often it
+/// reads them. The recorder, if there is one, gets all of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EndedFlows {
     queues: Arc<Mutex<Ended>>,

@@ -60,7 +60,7 @@ pub struct RecordedFlow {
     pub interface: Arc<str>,
     /// The VLAN of its first packet.
     pub vlan: Option<u16>,
-    /// The CPUs that its packets were sent to, in order of time.
+    /// The CPUs that its packets were sent to, in the order in which the flow came to them.
     pub cpus: Vec<(CpuId, CpuShare)>,
     /// What was sent to CPUs beyond those with separate counts.
     pub other_cpus: CpuShare,

@@ -75,7 +75,7 @@ static __always_inline void steer_set_aside(struct steer_slot *slot, struct stee
 			break;
 		}
 	}
-	/* The last entry is for all CPUs without an own entry. */
+	/* The last entry is for all CPUs that have no entry of their own. */
 	if (i == STEER_SHARES)
 		cpu = STEER_OTHER_CPUS;
 	flow->cpus[at] = cpu;

@@ -20,8 +20,8 @@
 #define __noinline __attribute__((noinline))
 #endif
 
-/* Keeps the code after it from moving before it. Otherwise the compiler loads all key words first, and has not enough
- * registers for them; a BPF program has little stack. */
+/* Keeps the code after it from moving before it. Otherwise the compiler loads all key words first, and does not
+ * have enough registers for them; a BPF program has little stack. */
 #define STEER_IN_TURN(value) asm volatile("" : "+r"(value) : : "memory")
 
 /* One term of NH. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sends a frame through a ring, in one of two ways. steer_send_on is for frames that are not recorded in a slot: only
- * every eighth carries its sequence number. steer_send is for frames that are recorded in their flow's slot: such a
- * frame carries its sequence number whenever it can. steer_seq.h defines how a frame carries it.
+ * Sends a frame through a ring, in one of two ways. steer_send_on is for frames that go where their flow's last frame
+ * went, and for unguarded frames: only every eighth carries its sequence number. steer_send is for all other frames; it
+ * records them in their flow's slot, and such a frame carries its sequence number whenever it can. steer_seq.h defines
+ * how a frame carries it.
  */
 #ifndef STEER_SEND_H
 #define STEER_SEND_H
@@ -92,10 +93,10 @@ static __always_inline int steer_can_go_without_seq(const struct xdp_md *ctx)
 	       steer_is_ip_alone(STEER_U32(data + 12));
 }
 
-/* Sends to `dest` a frame that is not recorded in a slot, and returns its sequence number in `seq`. Only every eighth
- * frame carries it, so most frames are only read here. (Writes are expensive: the ring's thread fetches each written
- * line from this CPU's cache, and this CPU fetches it again when the memory is reused.) Returns -1, and does nothing,
- * if the frame cannot be sent this way. */
+/* Sends a frame to `dest`, and returns its sequence number in `seq`; if the frame is guarded, the caller records the
+ * number in the flow's slot. Only every eighth frame carries it, so most frames are only read here. (Writes are
+ * expensive: the ring's thread fetches each written line from this CPU's cache, and this CPU fetches it again when the
+ * memory is reused.) Returns -1, and does nothing, if the frame cannot be sent this way. */
 static __always_inline int steer_send_on(struct xdp_md *ctx, const struct steer_dest *dest, __u32 rx_cpu, __u32 *seq)
 {
 	struct steer_number number = { .rx_cpu = rx_cpu, .ring = dest->cpu * STEER_GENERATIONS + dest->generation };

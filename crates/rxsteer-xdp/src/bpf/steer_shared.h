@@ -82,7 +82,7 @@ struct steer_config {
 	__u8 by_queue;
 	/* A flow that no other rule places stays on the CPU that receives it. Otherwise its hash decides. */
 	__u8 else_local;
-	/* A flow gets a sparse slot with its packet of this number within a second; 0 or 1: with its first packet. */
+	/* A flow gets no sparse slot before its packet of this number within a second; 0 or 1: the first packet. */
 	__u8 after;
 	/* The hash picks one of this many buckets instead of an entry of the map; 0: there are no buckets. Their CPUs
 	 * begin at `first_bucket` of `map`. User space changes single entries while the configuration is active: every

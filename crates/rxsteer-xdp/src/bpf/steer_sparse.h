@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sparse flows: while there are few flows, each gets its own slot, and with it its own CPU. rxsteer-core/src/sparse.rs
- * states the invariants. The includer provides what steer_policy.h requires.
+ * Sparse flows: while there are few flows, each gets its own slot, and with the slots the CPUs in turn.
+ * rxsteer-core/src/sparse.rs states the invariants. The includer provides what steer_policy.h requires.
  */
 #ifndef STEER_SPARSE_H
 #define STEER_SPARSE_H

@@ -87,7 +87,7 @@ impl Path {
         }
         self.attach_tracepoints(settings)?;
         self.attach_switches()?;
-        // First, the guard must be active again for unguarded frames.
+        // First, all frames must be guarded again, and the unguarded ones delivered.
         if !self.guard_again()? || !self.are_unguarded_delivered()? {
             return Ok(false);
         }
