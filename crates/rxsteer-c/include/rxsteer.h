@@ -30,7 +30,8 @@
 #define RXSTEER_LOOK_INTO_TUNNELS 8
 
 /**
- * A live interface also receives frames for other hosts, as at a mirror port, until the source is closed.
+ * A live interface also receives frames for other hosts, as at a mirror port, until the run ends or
+ * the source is closed.
  */
 #define RXSTEER_PROMISCUOUS 16
 
@@ -54,8 +55,8 @@ typedef struct rxsteer rxsteer;
  */
 typedef struct rxsteer_options {
     /**
-     * sizeof(rxsteer_options). Fields that the program does not know must be zero, and so must fields that the library
-     * does not know.
+     * sizeof(rxsteer_options). Fields beyond this size count as zero. Fields that the library does not know must be
+     * zero.
      */
     size_t size;
     /**

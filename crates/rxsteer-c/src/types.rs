@@ -19,15 +19,16 @@ pub const RXSTEER_NO_PIN: u32 = 2;
 pub const RXSTEER_CHECK_ORDER: u32 = 4;
 /// Packets in tunnels (IPIP, 6in4, GRE, VXLAN, Geneve, GTP-U) are steered by the flow of the inner packet.
 pub const RXSTEER_LOOK_INTO_TUNNELS: u32 = 8;
-/// A live interface also receives frames for other hosts, as at a mirror port, until the source is closed.
+/// A live interface also receives frames for other hosts, as at a mirror port, until the run ends or
+/// the source is closed.
 pub const RXSTEER_PROMISCUOUS: u32 = 16;
 
 /// Settings. Set the whole structure to zero, then `size` to its sizeof. Zero selects the default of each field.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// sizeof(rxsteer_options). Fields that the program does not know must be zero, and so must fields that the library
-    /// does not know.
+    /// sizeof(rxsteer_options). Fields beyond this size count as zero. Fields that the library does not know must be
+    /// zero.
     pub size: usize,
     /// The policy: none, rps (the default), bound:…, sparse:…, rfs, rfs+sparse or one with +balance, as in the program
     /// rxsteer.
