@@ -25,7 +25,7 @@ pub(crate) struct History {
 struct Point {
     time_ms: u64,
     totals: CpuRates,
-    /// Packets delivered a second, by CPU.
+    /// Packets delivered per second, by CPU.
     delivered: Vec<(u16, f32)>,
 }
 

@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The instances to show.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// The one with this control socket.
+    /// The instance with this control socket.
     Instance(PathBuf),
     /// All running instances, including those that start later.
     All,
@@ -32,10 +32,10 @@ impl Source {
     }
 }
 
-/// An instance at a look.
+/// An instance that answered during a look.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// What it answered.
+    /// Its answer.
     pub(crate) status: Status,
     /// The rates since an earlier look, if there was a recent one.
     pub(crate) rates: Option<Rates>,
@@ -50,10 +50,10 @@ pub(crate) struct Silent {
     why: String,
 }
 
-/// All instances at one time.
+/// The state of all instances at one time.
 #[derive(Debug)]
 pub(crate) struct Look {
-    /// When it was done.
+    /// When it was taken.
     pub(crate) at: Instant,
     /// The same, in milliseconds of Unix time.
     pub(crate) time_ms: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Look {
     pub(crate) seen: Vec<Seen>,
     pub(crate) silent: Vec<Silent>,
     pub(crate) load: Option<Load>,
-    /// What the host's CPUs did since an earlier look, if there was a recent one.
+    /// The activity of the host's CPUs since an earlier look, if there was a recent one.
     pub(crate) host: Option<Host>,
     /// The JSON for the page, once a viewer has requested it.
     pub(crate) json: OnceLock<Bytes>,
@@ -109,26 +109,26 @@ impl Look {
     }
 }
 
-/// What a CPU of the host did between two looks, as shares of its time from 0 to 1.
+/// The activity of a CPU of the host between two looks, as shares of its time from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct HostCpu {
     cpu: u32,
     /// In softirqs: receiving and sending.
     softirq: f64,
-    /// In applications, and in the kernel for them.
+    /// In applications, in the kernel on their behalf, and in all other work.
     other: f64,
     /// Idle, including waits for disks.
     idle: f64,
 }
 
-/// What the host's CPUs did between two looks.
+/// The activity of the host's CPUs between two looks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Host {
     cpus: Vec<HostCpu>,
 }
 
 impl Host {
-    /// What they did between two looks.
+    /// Computes the activity between two looks.
     pub(crate) fn between(then: &Load, now: &Load) -> Host {
         let cpus = now.since(then).cpus;
         let shares = cpus.iter().filter(|cpu| cpu.ticks.all > 0).map(|cpu| {

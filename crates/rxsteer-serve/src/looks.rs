@@ -16,7 +16,7 @@ const RATES_OVER: Duration = Duration::from_millis(900);
 /// …and at most this old: no rates exist for times without viewers.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// What all viewers share.
+/// The state that all viewers share.
 #[derive(Clone, Debug)]
 pub(crate) struct Looks {
     source: Source,
@@ -59,7 +59,7 @@ impl Looks {
     async fn latest(&self, has_flows: bool) -> Arc<Look> {
         let looks = self.clone();
         // A separate task: a client that disconnects ends the task that answers it, but must not end a look that other
-        // clients wait for. So there is never more than one look.
+        // clients wait for. So there is never more than one look at a time.
         match tokio::spawn(async move { looks.look(has_flows).await }).await {
             Ok(look) => look,
             // This happens only while the runtime ends.

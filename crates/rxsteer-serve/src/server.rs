@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// Connections at a time.
+/// The most connections at a time.
 pub const MAX_CONNECTIONS: usize = 32;
 /// The most bytes of a request's head.
 pub const MAX_HEAD: usize = 8 << 10;
@@ -58,10 +58,10 @@ pub struct Running {
 }
 
 impl Server {
-    /// Whether a server may listen at `address`, with a token or without.
+    /// Checks whether a server may listen at `address`, with a token or without one.
     ///
     /// # Errors
-    /// When other hosts can reach the address and there is no token.
+    /// If other hosts can reach the address and there is no token.
     pub fn check(address: SocketAddr, has_token: bool) -> anyhow::Result<()> {
         anyhow::ensure!(
             address.ip().is_loopback() || has_token,
@@ -75,7 +75,7 @@ impl Server {
     /// Listens at `address`.
     ///
     /// # Errors
-    /// When other hosts can reach the address and there is no token; when the address is in use.
+    /// If other hosts can reach the address and there is no token, or if the address is in use.
     pub fn bind(address: SocketAddr, token: Option<Token>) -> anyhow::Result<Server> {
         Server::check(address, token.is_some())?;
         let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
@@ -99,7 +99,7 @@ impl Server {
         Server { connection_age: age, ..self }
     }
 
-    /// The address on which it listens. If port 0 was requested, it has the chosen port.
+    /// The address on which the server listens. If port 0 was requested, the address has the chosen port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.guard.address
@@ -108,7 +108,7 @@ impl Server {
     /// Serves viewers in a separate thread, which first runs `first` (to drop privileges).
     ///
     /// # Errors
-    /// When the thread can't be started, or `first` fails.
+    /// If the thread can't be started, or `first` fails.
     pub fn start(
         self,
         source: Source,
@@ -186,7 +186,7 @@ impl Running {
     /// Ends the thread; answers in progress are cut.
     ///
     /// # Errors
-    /// When the thread panicked.
+    /// If the thread panicked.
     pub fn stop(self) -> anyhow::Result<()> {
         // If the thread has already ended, there is no receiver.
         let _ = self.stop.send(());
