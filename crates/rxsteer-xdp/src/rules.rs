@@ -250,8 +250,8 @@ pub(crate) fn hits_of(hits: &Array<steer_rule_hits>, counter: u16) -> u64 {
     (0..hits.len()).map(|rx_cpu| hits.get_word(rx_cpu, usize::from(counter))).sum()
 }
 
-/// A counter for each rule: that of the same rule in the other configuration, or one that this configuration does not
-/// use. `clear` sets a counter to 0.
+/// A counter for each rule: that of the same rule in the other configuration, else one that the other configuration does
+/// not use. `clear` sets a counter to 0.
 fn counters(
     other: &[(PacketRule, u16)],
     rules: &[PacketRule],

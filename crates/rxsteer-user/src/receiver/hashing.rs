@@ -13,7 +13,7 @@ impl Receiver {
         let shared = &self.backlogs.group.time_ns;
         let arrivals = &mut self.scratch.arrivals[..count];
         let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) else { return };
-        // ORDER: Relaxed, here and below; the time is the whole message.
+        // ORDER: Relaxed, here and below; the time carries all of the information.
         let seen = shared.load(Ordering::Relaxed);
         if in_order && first.time_ns >= seen.max(self.packet_clock.now_ns()) {
             // No thread is ahead of the first packet, so each packet keeps its time.

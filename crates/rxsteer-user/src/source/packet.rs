@@ -252,7 +252,7 @@ impl PacketSource {
 
     /// Whether the limit of frames is reached.
     fn is_at_limit(&self) -> bool {
-        // ORDER: Relaxed; the count is the whole message.
+        // ORDER: Relaxed; the count carries all of the information.
         self.options.limit.as_ref().is_some_and(|limit| limit.load(Ordering::Relaxed) == 0)
     }
 
@@ -389,7 +389,7 @@ impl Source for PacketSource {
 /// Takes one frame from the limit, if there is one. Returns whether the frame may be received.
 pub(super) fn may_receive(limit: Option<&AtomicU64>) -> bool {
     let one_less = |left: u64| left.checked_sub(1);
-    // ORDER: Relaxed; the count is the whole message.
+    // ORDER: Relaxed; the count carries all of the information.
     limit.is_none_or(|limit| {
         limit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     })

@@ -178,7 +178,7 @@ impl XdpSource {
     }
 
     fn is_at_limit(&self) -> bool {
-        // ORDER: Relaxed; the count is the whole message.
+        // ORDER: Relaxed; the count carries all of the information.
         self.limit.as_ref().is_some_and(|limit| limit.load(Ordering::Relaxed) == 0)
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Sends a frame through a ring, in one of two ways. steer_send_on is for frames that go where their flow's last frame
- * went, and for unguarded frames: only every eighth carries its sequence number. steer_send is for all other frames; it
- * records them in their flow's slot, and such a frame carries its sequence number whenever it can. steer_seq.h defines
+ * went, and for unguarded frames: only every eighth carries its sequence number. steer_send is for the rest: it records
+ * the frame's ring and number in the flow's slot, and the frame carries its number whenever it can. steer_seq.h defines
  * how a frame carries it.
  */
 #ifndef STEER_SEND_H
