@@ -151,7 +151,7 @@ pub struct SteerCounts {
     pub local: u64,
     /// Packets whose target is the CPU that their RX queue is bound to.
     pub bound: u64,
-    /// Packets whose target is the CPU that the flow hash gives.
+    /// Packets whose target is the CPU that the flow hash selects.
     pub hashed: u64,
     /// Packets whose target is the CPU where their application runs (`rfs`).
     pub rfs: u64,

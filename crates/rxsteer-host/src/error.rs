@@ -13,8 +13,8 @@ pub enum HostError {
     },
     /// sysfs shows another network namespace.
     #[error(
-        "/sys shows another network namespace, so rxsteer can't read or set '{name}' there; enter the namespace \
-         with its own /sys: ip netns exec NAME rxsteer host …"
+        "/sys shows another network namespace, so rxsteer can't read or set '{name}' through it; enter the \
+         namespace with its own /sys: ip netns exec NAME rxsteer host …"
     )]
     OtherNamespace {
         /// The requested name.

@@ -216,17 +216,17 @@ metrics! {
     "in_slots", "in slots", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.in_slots as f64)),
         "Packets whose target is the CPU of their sparse slot.";
     "matched", "by rule", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.matched as f64)),
-        "Packets to the CPU that a rule before the policy names.";
+        "Packets whose target comes from a rule before the policy.";
     "bound", "bound", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.bound as f64)),
         "Packets whose target is the CPU that their RX queue is bound to.";
     "hashed", "hashed", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.hashed as f64)),
-        "Packets whose target is the CPU that the flow hash gives.";
+        "Packets whose target is the CPU that the flow hash selects.";
     "local", "local", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.local as f64)),
         "Packets that no rule steers.";
     "unmatched", "matched by no rule", Packets, Neither, false, Of::Run(|_, run| (!run.rules.is_empty()).then_some(run.unmatched as f64)),
         "Packets that came while there were rules before the policy, and matched none; absent without rules.";
     "deferred", "deferred", Packets, Neither, false, Of::Run(|_, run| Some(run.steered.deferred as f64)),
-        "Packets sent to the CPU in their flow table slot, not to their target.";
+        "Packets sent to the CPU in their flow table slot instead of their target: earlier ones were still under way there, or the slot's hysteresis was not used up.";
 }
 
 fn latency(traffic: &TrafficResult) -> Option<()> {

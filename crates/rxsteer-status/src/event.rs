@@ -51,7 +51,7 @@ kinds! {
     InterfaceRefused, "interface_refused", Everyone, "An interface matches a pattern and can't be steered.";
     InterfaceGone, "interface_gone", Everyone, "An interface is no longer steered.";
     InterfaceChanged, "interface_changed", Everyone, "An interface has another name, or went up or down.";
-    InterfaceWarning, "interface_warning", Everyone, "An interface is steered, but with a restriction.";
+    InterfaceWarning, "interface_warning", Everyone, "An interface is steered, but perhaps not as expected.";
     CpuOffline, "cpu_offline", Everyone, "CPUs went offline.";
     CpuOnline, "cpu_online", Everyone, "CPUs are online again.";
     ChangeDone, "change_done", Log, "A change of settings is active, and all earlier frames are delivered.";

@@ -62,8 +62,8 @@ pub(crate) struct ShowArgs {
 /// Measure an interface, and recommend what to do
 ///
 /// It recommends one of these, with the reason: leave the interface alone; let the NIC spread flows (RSS); use the
-/// kernel's own RPS and RFS, on certain CPUs; use rxsteer run, with a certain policy; or change the traffic, because
-/// one flow is most of it. Run it under the usual load.
+/// kernel's own RPS and RFS, on certain CPUs; use rxsteer run, with a certain policy; or do not steer, because
+/// one flow is most of the traffic. Run it under the usual load.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     rxsteer host recommend eth0\n  \

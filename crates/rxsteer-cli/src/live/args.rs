@@ -153,7 +153,7 @@ pub(crate) struct LiveArgs {
 /// `--io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Io {
-    /// packet; with --bridge xdp
+    /// packet, or xdp with --bridge
     Auto,
     /// Packet sockets (AF_PACKET): copies of packets, from any interface
     Packet,

@@ -357,7 +357,7 @@ mod tests {
         let width = table.expect("lines");
         assert_eq!(lengths(Some(width + 100)), LONGEST_BAR);
         assert!((SHORTEST_ROOM..LONGEST_BAR).contains(&lengths(Some(width + 20))));
-        // Without a terminal, and on a terminal without room after the table.
+        // Without a terminal, and on a terminal without room next to the table.
         assert_eq!((lengths(None), lengths(Some(width + BAR_GAP))), (0, 0));
     }
 
