@@ -109,7 +109,7 @@ counters! {
         NotIp, "frames_not_ip", Packets, "Frames that carry no IP packet.";
         Malformed, "malformed", Packets, "Frames whose outermost IP header can't be read.";
         Passed, "passed", Packets, "Frames passed to the kernel's stack on this CPU.";
-        Unnumbered, "unnumbered", Packets, "Passed frames that could not carry a sequence number, because the driver leaves too little headroom.";
+        Unnumbered, "unnumbered", Packets, "Passed frames that could not carry a sequence number, because the driver leaves too little headroom or supports no metadata.";
         PartialChecksums, "partial_checksums", Packets, "Passed frames whose sender left the checksum to a device: after a redirect, receivers would drop them.";
         Redirected, "redirected", Packets, "Frames sent to a CPU's ring.";
         RedirectErrors, "redirect_errors", Packets, "Frames dropped because the redirect failed.";
