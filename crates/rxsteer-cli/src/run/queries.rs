@@ -76,7 +76,8 @@ impl Inbox {
             let is_late =
                 matches!(request, EventRequest::Set(_)) && asked.elapsed() >= CHANGE_TAKES;
             let replies = if is_late {
-                let why = "the change was withdrawn, because the instance handled it too late; try again";
+                let why =
+                    "the change was withdrawn, because the instance handled it too late; try again";
                 EventReply::Refused(Answer::Error(why.to_owned()))
             } else {
                 answer(request)
