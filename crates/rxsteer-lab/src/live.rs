@@ -56,6 +56,8 @@ pub struct Traffic {
     pub train: u32,
     /// Whether flows are in random order; otherwise they take turns.
     pub random: bool,
+    /// Percent of the frames that belong to flow 0, in addition to its turns; 0 for equal flows.
+    pub elephant: u8,
     /// The shortest time between two frames.
     pub pace: Duration,
     /// How far the source may be behind that pace: it catches up on this much, and skips the rest.
@@ -82,6 +84,7 @@ impl Default for Traffic {
             flows: 1,
             train: 1,
             random: false,
+            elephant: 0,
             pace: Duration::ZERO,
             catch_up: Duration::ZERO,
             listeners: 0,
@@ -121,7 +124,8 @@ impl Traffic {
         bytes.push(if self.protocol == Protocol::Tcp { 6 } else { 17 });
         bytes.extend(near.mac);
         bytes.extend(far.mac);
-        bytes.extend([0; 6]);
+        bytes.push(self.elephant);
+        bytes.extend([0; 5]);
         bytes.extend(address(near.ipv4, near.ipv6));
         bytes.extend(address(far.ipv4, far.ipv6));
         bytes.extend(address(v4, v6));

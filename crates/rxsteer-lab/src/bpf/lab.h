@@ -58,7 +58,9 @@ struct lab_live_config {
 	__u8 protocol;
 	__u8 source_mac[6];
 	__u8 destination_mac[6];
-	__u8 reserved[6];
+	/* Percent of the frames that belong to flow 0, in addition to its turns; 0 for equal flows. */
+	__u8 elephant;
+	__u8 reserved[5];
 	/* IPv4 addresses are the first four bytes. */
 	__u8 source[16];
 	/* The listener, and elsewhere. */

@@ -54,6 +54,8 @@ static __always_inline __u32 next_flow(void)
 			current_flow = bpf_get_prandom_u32() % live_config.flows;
 		else
 			current_flow = (made / live_config.train) % live_config.flows;
+		if (live_config.elephant && bpf_get_prandom_u32() % 100 < live_config.elephant)
+			current_flow = 0;
 	}
 	made++;
 	return current_flow;

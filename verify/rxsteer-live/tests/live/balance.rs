@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rxsteer_lab::{LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, skipped};
+use rxsteer_lab::{
+    LinkOptions, LiveFrames, OrderCheck, Steering, Testbed, Traffic, online_cpus, skipped,
+};
 use serde_json::Value;
 
 use super::{ask, set};
@@ -89,4 +91,58 @@ fn buckets_move_and_flows_stay_in_order() {
     assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
     assert!(moved == 0 || totals.moves > 0 && seen.moves > 0, "{seen:?} {totals:?}");
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+}
+
+/// Half of the frames that a router forwards belong to one flow. The sender has CPU 0, so load differs between CPUs, too.
+#[test]
+fn an_elephant_and_64_mice_stay_in_order_through_a_router() {
+    let test = "balance::an_elephant_and_64_mice_stay_in_order_through_a_router";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket").display().to_string();
+    let testbed = Testbed::router(LinkOptions::default()).unwrap();
+    let all = format!("0-{}", online_cpus() - 1);
+    let arguments = ["in0", "--policy", "rps+balance", "--cpus", &all, "--socket", &socket];
+    let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
+    let behind = &testbed.links[1].far;
+    let traffic = Traffic {
+        flows: 65,
+        random: true,
+        elephant: 50,
+        pace: Duration::from_micros(10),
+        elsewhere: Some(behind.ipv4.into()),
+        ..Traffic::default()
+    };
+    let link = testbed.link();
+    let check = OrderCheck::new(testbed.receiver(), &link.far, traffic.flows).unwrap();
+    let forwarded = OrderCheck::new(&testbed.namespaces[2], behind, traffic.flows).unwrap();
+    let source = LiveFrames::new(link, &traffic).unwrap();
+    let stop = AtomicBool::new(false);
+    let shown = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 1_000, &stop));
+        let end = Stop(&stop);
+        let asked = Instant::now();
+        let mut shown = balance(&socket);
+        while shown["moved"].as_u64() == Some(0) && asked.elapsed() < TIMEOUT {
+            std::thread::sleep(Duration::from_millis(200));
+            shown = balance(&socket);
+        }
+        // Buckets move on while the elephant never pauses.
+        std::thread::sleep(Duration::from_secs(1));
+        drop(end);
+        sending.join().unwrap().unwrap();
+        shown
+    });
+    let seen = check.drained().unwrap();
+    let totals = steering.totals().unwrap();
+    assert_eq!(shown["problem"], Value::Null, "{shown}");
+    if shown["moved"].as_u64() == Some(0) {
+        skipped(&format!("{test}/moves"), "other work keeps the CPUs equally busy");
+    }
+    assert_eq!(seen.late, 0, "{seen:?} {totals:?}");
+    assert_eq!(totals.unaccounted(), 0, "{totals:?}");
+    let flows = check.flows().unwrap();
+    let mice: u64 = flows[1..].iter().map(|flow| flow.frames).sum();
+    assert!(flows[0].frames > mice * 2 / 3, "{flows:?}");
+    assert!(forwarded.total().unwrap().frames > 0, "the router forwards");
 }
