@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long anything may take on a busy machine.
-const HYSTERESIS: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// SIGINT in a mask of signals.
 pub(crate) const INT: u64 = 1 << 1;
@@ -28,7 +28,7 @@ pub(crate) fn wait_until(child: &mut Child, what: &str, does: impl Fn(&Child) ->
     let begun = Instant::now();
     while !does(child) {
         let ended = child.try_wait().expect("it can be waited for");
-        if ended.is_some() || begun.elapsed() > HYSTERESIS {
+        if ended.is_some() || begun.elapsed() > TIMEOUT {
             let _ = child.kill();
             panic!("it does not {what}; it ended: {ended:?}");
         }
@@ -47,7 +47,7 @@ pub(crate) fn ended(child: Child) -> Output {
     let pid = child.id().to_string();
     let (done, output) = mpsc::channel();
     std::thread::spawn(move || done.send(child.wait_with_output()));
-    match output.recv_timeout(HYSTERESIS) {
+    match output.recv_timeout(TIMEOUT) {
         Ok(output) => output.expect("it has ended"),
         Err(_) => {
             let _ = Command::new("kill").args(["-KILL", &pid]).status();
