@@ -36,6 +36,12 @@
 #define RXSTEER_PROMISCUOUS 16
 
 /**
+ * The handler sends packets on (RXSTEER_SEND). The interfaces are then in promiscuous mode, too, and live: uses AF_XDP.
+ * With packet: the host also receives each packet: remove the addresses of the interfaces, and turn forwarding off.
+ */
+#define RXSTEER_FORWARD 32
+
+/**
  * A function succeeded.
  */
 #define RXSTEER_OK 0
@@ -85,11 +91,17 @@ typedef struct rxsteer_options {
      * while no packet arrives. Use it for timeouts. 0: never.
      */
     uint32_t tick_ms;
+    /**
+     * The CPUs that receive live interfaces: a list such as 0,2. Each RX queue has a thread, and the threads use these CPUs
+     * in turn. The default is `cpus`. If that is not set either and there are at least four CPUs for each RX queue, the
+     * first CPUs only receive, and packets are steered to the others.
+     */
+    const char *rx_cpus;
 } rxsteer_options;
 
 /**
- * The result of a handler. Only RXSTEER_CONSUMED is defined; all other values are reserved for later versions, and end
- * the run with an error.
+ * What happens to a packet, or to all packets of a list: RXSTEER_CONSUMED, RXSTEER_DROP, or RXSTEER_SEND + a port. Any
+ * other value ends the run with an error.
  */
 typedef uint32_t rxsteer_verdict;
 
@@ -125,6 +137,10 @@ typedef struct rxsteer_packet {
      * The link type of `data`: a LINKTYPE_ number, 1 for Ethernet.
      */
     uint16_t link_type;
+    /**
+     * The interface that it arrived on: its number in the source's list, from 0. 0 for other sources.
+     */
+    uint16_t port;
 } rxsteer_packet;
 
 /**
@@ -155,12 +171,18 @@ typedef struct rxsteer_list {
      * That worker's number, from 0 to rxsteer_workers() - 1: an index for the handler's data of each CPU.
      */
     uint32_t worker;
+    /**
+     * A verdict for each packet, RXSTEER_CONSUMED at first. The handler may write them; they apply if it returns
+     * RXSTEER_PER_PACKET.
+     */
+    rxsteer_verdict *verdicts;
 } rxsteer_list;
 
 /**
  * A function that processes the packets of a list on the list's CPU. Several workers call it at the same time, each with
  * packets of different flows. The lists of a flow come one after the other, in order. The function must return normally:
- * no longjmp, no C++ exception. The list and its packets are not valid after it has returned.
+ * no longjmp, no C++ exception. The list and its packets are not valid after it has returned. Its result is the verdict for
+ * all packets of the list, or RXSTEER_PER_PACKET.
  */
 typedef rxsteer_verdict (*rxsteer_handler)(void *user, const struct rxsteer_list *list);
 
@@ -216,21 +238,53 @@ typedef struct rxsteer_report {
      * Packets of a live interface that the kernel dropped because memory for them was full; not included in `packets`.
      */
     uint64_t kernel_drops;
+    /**
+     * Packets sent on.
+     */
+    uint64_t sent;
+    /**
+     * Packets that the handler dropped (RXSTEER_DROP); included in `delivered`.
+     */
+    uint64_t refused;
 } rxsteer_report;
 
 /**
- * The packets were processed. They count as delivered.
+ * The handler has processed the packet. It counts as delivered.
  */
 #define RXSTEER_CONSUMED 0
+
+/**
+ * The packet is not sent on. It counts as delivered, and as refused.
+ */
+#define RXSTEER_DROP 1
+
+/**
+ * RXSTEER_SEND + n sends the packet on by port n: the interface with that number in the source's list, from 0. This
+ * requires RXSTEER_FORWARD. Each flow leaves in order. A packet without room to send counts as dropped.
+ */
+#define RXSTEER_SEND 65536
+
+/**
+ * As the result of a handler: each packet has its own verdict in the list's `verdicts`.
+ */
+#define RXSTEER_PER_PACKET 4294967295
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 /**
- * Opens a source of packets. `source` is the name of a capture (pcap or pcapng, uncompressed or in gzip or zstd; - is
- * standard input), capture:NAME, live:INTERFACE, which requires CAP_NET_RAW and runs until it is stopped, or
- * synthetic:SPEC, generated packets as in rxsteer replay --synthetic. packet: and xdp: are reserved for later versions.
+ * Opens a source of packets. `source` is one of:
+ *
+ * - the name of a capture, or capture:NAME: pcap or pcapng, uncompressed or in gzip or zstd; - is standard input
+ * - packet:INTERFACE,…: live interfaces, by packet sockets (AF_PACKET); the host also receives the packets. Requires
+ *   CAP_NET_RAW
+ * - xdp:INTERFACE,…: live interfaces, by AF_XDP sockets; the host does not receive the packets. Requires CAP_NET_RAW,
+ *   CAP_NET_ADMIN and CAP_BPF, and a library that was built with AF_XDP
+ * - live:INTERFACE,…: packet:, or with RXSTEER_FORWARD xdp:
+ * - synthetic:SPEC: generated packets, as in rxsteer replay --synthetic
+ *
+ * A run of live interfaces ends when it is stopped, or when no interface is left.
  *
  * Returns NULL if the source can't be opened. Pass the result to rxsteer_close when it is no longer needed.
  *

@@ -1,25 +1,18 @@
 //! The implementation of an `rxsteer *`, in safe Rust.
 
 use crate::error::Error;
+use crate::input::{self, Input, Named};
 use crate::types::{
-    RXSTEER_CHECK_ORDER, RXSTEER_DROP_WHEN_FULL, RXSTEER_LOOK_INTO_TUNNELS, RXSTEER_NO_PIN,
-    RXSTEER_PROMISCUOUS, Report,
+    RXSTEER_CHECK_ORDER, RXSTEER_DROP_WHEN_FULL, RXSTEER_FORWARD, RXSTEER_LOOK_INTO_TUNNELS,
+    RXSTEER_NO_PIN, RXSTEER_PROMISCUOUS, Report,
 };
-use rxsteer::source::{
-    CaptureOptions, CaptureSource, PacketOptions, PacketSource, Source, SourceIssue,
-    SyntheticSource,
-};
+use rxsteer::forward::{ForwardCounts, LivePort, Outputs, Wiring};
+use rxsteer::source::{Source, SourceIssue, apart};
 use rxsteer::{CpuId, CpuSet, Handler, OnFull, PipelineBuilder, allowed_cpus, printable};
 use std::ffi::CString;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-
-/// The kinds of sources: the word before the colon.
-const KINDS: [&str; 3] = ["capture", "live", "synthetic"];
-/// Kinds that are reserved for later versions, so that they are not read as file names.
-const LATER_KINDS: [&str; 2] = ["packet", "xdp"];
 
 /// The settings of a program, read from its options.
 #[derive(Debug, Default)]
@@ -30,6 +23,34 @@ pub(crate) struct Settings {
     pub(crate) batch: u32,
     pub(crate) flags: u32,
     pub(crate) tick_ms: u32,
+    pub(crate) rx_cpus: Option<String>,
+}
+
+impl Settings {
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What a worker's handler gets.
+#[derive(Debug)]
+pub(crate) struct WorkerParts {
+    /// The worker's number.
+    pub(crate) worker: u32,
+    /// The ports of RX queues.
+    pub(crate) wiring: Wiring,
+    /// Where packets are sent on; without ports if they can't be.
+    pub(crate) outputs: Outputs,
+    /// The number of ports to send by.
+    pub(crate) ports: usize,
+}
+
+/// What handlers did beyond processing.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) counts: ForwardCounts,
+    /// Why the first worker was ended, if one was.
+    pub(crate) refused: Option<String>,
 }
 
 /// The results of a run.
@@ -44,7 +65,9 @@ pub struct Instance {
     builder: PipelineBuilder,
     workers: Vec<CpuId>,
     /// The run takes it.
-    source: Mutex<Option<Box<dyn Source>>>,
+    input: Mutex<Option<Input>>,
+    /// Whether packets can be sent on.
+    forwards: bool,
     /// The flags that end the run: that of the receive path, and that of a source that can wait.
     stop: Vec<Arc<AtomicBool>>,
     running: AtomicBool,
@@ -53,14 +76,23 @@ pub struct Instance {
 
 impl Instance {
     pub(crate) fn open(source: &[u8], settings: &Settings) -> Result<Instance, Error> {
-        let builder = builder(settings)?;
-        let source = open_source(source, settings.flags & RXSTEER_PROMISCUOUS != 0)?;
-        let run = Arc::new(AtomicBool::new(false));
-        let stop = source.stop_waiting().into_iter().chain([run.clone()]).collect();
+        let forwards = settings.has(RXSTEER_FORWARD);
+        let cpus = |name, list: &Option<String>| {
+            list.as_ref().map(|list| input::cpus(name, list)).transpose()
+        };
+        let (cpus, rx_cpus) = (cpus("cpus", &settings.cpus)?, cpus("rx_cpus", &settings.rx_cpus)?);
+        let named = Named::read(source, forwards, rx_cpus.as_ref().or(cpus.as_ref()))?;
+        let builder = builder(settings, &named, cpus, rx_cpus)?;
+        named.check(forwards, &builder)?;
+        let (run, live) = (Arc::default(), Arc::default());
+        let mut input = named.open(settings.has(RXSTEER_PROMISCUOUS), forwards, &live)?;
+        let waits = input.sources().iter().filter_map(Source::stop_waiting);
+        let stop = waits.chain([Arc::clone(&run)]).collect();
         Ok(Instance {
             workers: builder.workers().iter().collect(),
             builder: builder.stop_flag(run),
-            source: Mutex::new(Some(source)),
+            input: Mutex::new(Some(input)),
+            forwards,
             stop,
             running: AtomicBool::new(false),
             finished: OnceLock::new(),
@@ -84,25 +116,32 @@ impl Instance {
         self.running.load(Ordering::Relaxed)
     }
 
-    /// Receives all packets of the source. `handler` gets each worker's number.
+    /// Receives all packets of the source. `handler` makes each worker's handler; `done` is called when all of them were
+    /// dropped.
     pub(crate) fn run<H: Handler>(
         &self,
-        mut handler: impl FnMut(u32) -> H,
-        refused: impl FnOnce() -> Option<String>,
+        mut handler: impl FnMut(WorkerParts) -> H,
+        done: impl FnOnce() -> Done,
     ) -> Result<(), Error> {
-        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut source =
-            source.ok_or("the source was run already; open it again to run it again")?;
+        let input = self.input.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut input = input.ok_or("the source was run already; open it again to run it again")?;
         let running = Running::new(&self.running);
-        let workers = &self.workers;
-        let number =
-            |cpu| workers.iter().position(|worker| *worker == cpu).unwrap_or_default() as u32;
-        let report = self.builder.run(&mut source, |cpu| handler(number(cpu)));
+        let mut parts = self.parts(input.ports())?;
+        let number = |cpu| self.workers.iter().position(|worker| *worker == cpu);
+        let report = self.builder.run_all(input.sources(), |cpu| {
+            let parts = number(cpu).and_then(|number| parts[number].take());
+            handler(parts.expect("each worker has one handler"))
+        });
         drop(running);
-        let report = report?;
-        let issues = source.take_issues();
+        let mut report = report?;
+        report.handlers.clear();
+        let done = done();
+        let sources = input.sources();
+        let issues: Vec<_> = sources.iter_mut().flat_map(Source::take_issues).collect();
         let mut json = report.to_json();
         json.insert("errors".to_owned(), issues.iter().map(issue).collect());
+        json.insert("sent".to_owned(), done.counts.sent.into());
+        json.insert("refused".to_owned(), done.counts.refused.into());
         let lost = report.per_cpu.iter().filter(|cpu| cpu.failure.is_some()).count();
         let report = Report {
             size: size_of::<Report>(),
@@ -117,15 +156,29 @@ impl Instance {
             issues: issues.len() as u64,
             workers_lost: lost as u64,
             kernel_drops: report.kernel_drops,
+            sent: done.counts.sent,
+            refused: done.counts.refused,
         };
         // JSON escapes control characters, NUL among them.
         let json = CString::new(serde_json::Value::Object(json).to_string())?;
         // A source is run only once, so this is the first time.
         let _ = self.finished.set(Finished { report, json });
-        match refused() {
+        match done.refused {
             Some(message) => Err(message.into()),
             None => Ok(()),
         }
+    }
+
+    /// The parts of each worker's handler, by its number.
+    fn parts(&self, ports: &[LivePort]) -> Result<Vec<Option<WorkerParts>>, Error> {
+        let wiring = Wiring::of(ports);
+        let outputs = if self.forwards { ports } else { &[] };
+        let numbers = (0..).take(self.workers.len());
+        let parts = numbers.map(|worker| {
+            let (wiring, ports) = (wiring.clone(), outputs.len());
+            Ok(Some(WorkerParts { worker, wiring, outputs: Outputs::new(outputs)?, ports }))
+        });
+        parts.collect()
     }
 
     pub(crate) fn report(&self) -> Result<&Report, Error> {
@@ -169,12 +222,18 @@ fn issue(issue: &SourceIssue) -> serde_json::Value {
     })
 }
 
-fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
+fn builder(
+    settings: &Settings,
+    source: &Named,
+    cpus: Option<CpuSet>,
+    rx_cpus: Option<CpuSet>,
+) -> Result<PipelineBuilder, Error> {
     let known = RXSTEER_DROP_WHEN_FULL
         | RXSTEER_NO_PIN
         | RXSTEER_CHECK_ORDER
         | RXSTEER_LOOK_INTO_TUNNELS
-        | RXSTEER_PROMISCUOUS;
+        | RXSTEER_PROMISCUOUS
+        | RXSTEER_FORWARD;
     let unknown = settings.flags & !known;
     if unknown != 0 {
         return Err(format!(
@@ -182,23 +241,28 @@ fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
         )
         .into());
     }
-    let has = |flag| settings.flags & flag != 0;
     let policy = settings.policy.as_deref().unwrap_or("rps");
     let policy =
         policy.parse().map_err(|error| format!("policy '{}': {error}", printable(policy)))?;
-    let cpus: CpuSet = match &settings.cpus {
-        Some(cpus) => {
-            cpus.parse().map_err(|error| format!("cpus '{}': {error}", printable(cpus)))?
-        }
-        None => allowed_cpus()
-            .ok_or("the system does not say which CPUs there are; set the option cpus")?,
+    let interfaces = source.interfaces();
+    let queues = interfaces.last().map_or(0, |last| last.rx_queues.end);
+    let all = || {
+        allowed_cpus().ok_or("the system does not say which CPUs there are; set the option cpus")
     };
-    let on_full = if has(RXSTEER_DROP_WHEN_FULL) { OnFull::Drop } else { OnFull::Wait };
+    let (cpus, rx_cpus) = match (cpus, rx_cpus) {
+        (None, None) => apart(all()?, queues),
+        (Some(cpus), None) => (cpus.clone(), cpus.iter().collect()),
+        (cpus, Some(rx_cpus)) => (cpus.map_or_else(all, Ok)?, rx_cpus.iter().collect()),
+    };
+    let on_full = if settings.has(RXSTEER_DROP_WHEN_FULL) { OnFull::Drop } else { OnFull::Wait };
     let mut builder = PipelineBuilder::new(policy, cpus)
         .on_full(on_full)
-        .pin(!has(RXSTEER_NO_PIN))
-        .check_order(has(RXSTEER_CHECK_ORDER))
-        .look_into_tunnels(has(RXSTEER_LOOK_INTO_TUNNELS));
+        .pin(!settings.has(RXSTEER_NO_PIN))
+        .check_order(settings.has(RXSTEER_CHECK_ORDER))
+        .look_into_tunnels(settings.has(RXSTEER_LOOK_INTO_TUNNELS));
+    if !interfaces.is_empty() {
+        builder = builder.interfaces(interfaces, rx_cpus);
+    }
     if settings.max_backlog != 0 {
         builder = builder.max_backlog(settings.max_backlog);
     }
@@ -210,34 +274,4 @@ fn builder(settings: &Settings) -> Result<PipelineBuilder, Error> {
     }
     builder.check()?;
     Ok(builder)
-}
-
-/// Opens `KIND:NAME`, or the capture of this name.
-fn open_source(source: &[u8], promiscuous: bool) -> Result<Box<dyn Source>, Error> {
-    use std::os::unix::ffi::OsStrExt;
-    let kind =
-        source.split(|byte| *byte == b':').next().and_then(|kind| std::str::from_utf8(kind).ok());
-    let kind = kind.filter(|kind| kind.len() < source.len());
-    let (kind, name) = match kind {
-        Some(kind) if LATER_KINDS.contains(&kind) => {
-            let kinds = KINDS.join(":, ");
-            return Err(format!(
-                "this version reads no source '{kind}:', only {kinds}:; use a newer library"
-            )
-            .into());
-        }
-        Some(kind) if KINDS.contains(&kind) => (kind, &source[kind.len() + 1..]),
-        _ => ("capture", source),
-    };
-    if kind == "synthetic" {
-        let spec = std::str::from_utf8(name)?.parse()?;
-        return Ok(Box::new(SyntheticSource::new(spec, 1, (0, 1))));
-    }
-    if kind == "live" {
-        let mut options = PacketOptions::default();
-        options.promiscuous = promiscuous;
-        return Ok(Box::new(PacketSource::with(std::str::from_utf8(name)?, options)?));
-    }
-    let path = PathBuf::from(std::ffi::OsStr::from_bytes(name));
-    Ok(Box::new(CaptureSource::open(&[path], CaptureOptions::default())?))
 }

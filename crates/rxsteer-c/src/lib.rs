@@ -6,10 +6,11 @@
 //! header. No panic leaves a function: it becomes the last error. Pointers are read only for the documented time, and
 //! never kept.
 //!
-//! `types.rs` has the types that C programs see, `instance.rs` the implementation in safe Rust, and this file connects
-//! them.
+//! `types.rs` has the types that C programs see, `instance.rs` and `input.rs` the implementation in safe Rust, and this
+//! file connects them.
 
 mod error;
+mod input;
 mod instance;
 mod types;
 
@@ -17,7 +18,8 @@ pub use instance::Instance;
 pub use types::*;
 
 use error::{Error, guard};
-use instance::Settings;
+use instance::{Done, Settings, WorkerParts};
+use rxsteer::forward::Action;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,9 +31,17 @@ pub const RXSTEER_ERROR: c_int = -1;
 /// The most packets in a list; the worker's limit.
 const LONGEST_LIST: usize = 64;
 
-/// Opens a source of packets. `source` is the name of a capture (pcap or pcapng, uncompressed or in gzip or zstd; - is
-/// standard input), capture:NAME, live:INTERFACE, which requires CAP_NET_RAW and runs until it is stopped, or
-/// synthetic:SPEC, generated packets as in rxsteer replay --synthetic. packet: and xdp: are reserved for later versions.
+/// Opens a source of packets. `source` is one of:
+///
+/// - the name of a capture, or capture:NAME: pcap or pcapng, uncompressed or in gzip or zstd; - is standard input
+/// - packet:INTERFACE,…: live interfaces, by packet sockets (AF_PACKET); the host also receives the packets. Requires
+///   CAP_NET_RAW
+/// - xdp:INTERFACE,…: live interfaces, by AF_XDP sockets; the host does not receive the packets. Requires CAP_NET_RAW,
+///   CAP_NET_ADMIN and CAP_BPF, and a library that was built with AF_XDP
+/// - live:INTERFACE,…: packet:, or with RXSTEER_FORWARD xdp:
+/// - synthetic:SPEC: generated packets, as in rxsteer replay --synthetic
+///
+/// A run of live interfaces ends when it is stopped, or when no interface is left.
 ///
 /// Returns NULL if the source can't be opened. Pass the result to rxsteer_close when it is no longer needed.
 ///
@@ -80,21 +90,18 @@ pub unsafe extern "C" fn rxsteer_run(
         // SAFETY: the caller's promise.
         let instance = unsafe { instance(rx) }?;
         let function = handler.ok_or("handler is NULL; give a function to call with packets")?;
-        let refused: Arc<Mutex<Option<Verdict>>> = Arc::default();
-        let handler = |worker| CHandler {
+        let done: Arc<Mutex<Done>> = Arc::default();
+        let handler = |parts| CHandler {
             function,
             user,
-            worker,
+            parts,
             packets: Vec::with_capacity(LONGEST_LIST),
-            refused: refused.clone(),
+            verdicts: Vec::with_capacity(LONGEST_LIST),
+            actions: Vec::with_capacity(LONGEST_LIST),
+            done: done.clone(),
         };
-        let message = || {
-            let verdict = (*refused.lock().unwrap_or_else(PoisonError::into_inner))?;
-            Some(format!(
-                "the handler returned {verdict}, and this version knows RXSTEER_CONSUMED (0) alone; the worker ended"
-            ))
-        };
-        instance.run(handler, message)?;
+        let take = || std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
+        instance.run(handler, take)?;
         Ok(RXSTEER_OK)
     })
 }
@@ -190,11 +197,14 @@ pub extern "C" fn rxsteer_version() -> *const c_char {
 struct CHandler {
     function: unsafe extern "C" fn(*mut c_void, *const List) -> Verdict,
     user: *mut c_void,
-    worker: u32,
+    parts: WorkerParts,
     /// The packets of the present list; otherwise empty.
     packets: Vec<Packet>,
-    /// An unknown verdict, if the function returned one.
-    refused: Arc<Mutex<Option<Verdict>>>,
+    /// The verdicts and the actions for the packets of the last list. They are kept to reuse their memory.
+    verdicts: Vec<Verdict>,
+    actions: Vec<Action>,
+    /// What all handlers of the run did.
+    done: Arc<Mutex<Done>>,
 }
 
 // SAFETY: the caller of rxsteer_run promises that the function may be called with `user` from any thread. `packets` is
@@ -213,41 +223,96 @@ impl rxsteer::Handler for CHandler {
                 hash: packet.hash().get(),
                 rx_queue: meta.rx_queue,
                 link_type: meta.link.number(),
+                port: self.parts.wiring.port_of(meta.rx_queue) as u16,
             }
         }));
-        self.call(list.cpu());
-        self.packets.clear();
+        match self.call(list.cpu()) {
+            RXSTEER_CONSUMED => return,
+            RXSTEER_PER_PACKET => {}
+            verdict => self.verdicts.fill(verdict),
+        }
+        self.actions.clear();
+        for index in 0..self.verdicts.len() {
+            let action = self.action(self.verdicts[index]);
+            self.actions.push(action);
+        }
+        self.parts.outputs.forward(list, &self.actions);
     }
 
     fn tick(&mut self, cpu: rxsteer::CpuId) {
-        self.call(cpu);
+        match self.call(cpu) {
+            RXSTEER_PER_PACKET => {}
+            verdict => _ = self.action(verdict),
+        }
+    }
+
+    fn take_unsent(&mut self) -> u64 {
+        self.parts.outputs.take_unsent()
     }
 }
 
 impl CHandler {
-    /// Calls the function with `packets`.
-    fn call(&self, cpu: rxsteer::CpuId) {
+    /// Calls the function with `packets`, which are empty afterwards, as are `verdicts` except for one for each packet.
+    fn call(&mut self, cpu: rxsteer::CpuId) -> Verdict {
+        self.verdicts.clear();
+        self.verdicts.resize(self.packets.len(), RXSTEER_CONSUMED);
         let seen = List {
             size: size_of::<List>(),
             packet_size: size_of::<Packet>(),
             packets: self.packets.as_ptr(),
             count: self.packets.len(),
             cpu: u32::from(cpu.get()),
-            worker: self.worker,
+            worker: self.parts.worker,
+            verdicts: self.verdicts.as_mut_ptr(),
         };
-        // SAFETY: the promise of the caller of rxsteer_run; the list and its packets live until this returns.
+        // SAFETY: the promise of the caller of rxsteer_run; the list, its packets and its verdicts live until this
+        // returns.
         let verdict = unsafe { (self.function)(self.user, &raw const seen) };
-        if verdict != RXSTEER_CONSUMED {
-            self.refuse(verdict);
+        self.packets.clear();
+        verdict
+    }
+
+    /// The action of a verdict on a packet. An unknown one ends this worker.
+    fn action(&self, verdict: Verdict) -> Action {
+        match verdict {
+            RXSTEER_CONSUMED => Action::Keep,
+            RXSTEER_DROP => Action::Drop,
+            _ => match verdict.checked_sub(RXSTEER_SEND) {
+                Some(port) if (port as usize) < self.parts.ports => Action::Send(port as usize),
+                _ => self.refuse(verdict),
+            },
         }
     }
 
     /// Ends this worker: its list counts as dropped, and rxsteer_run returns an error.
     #[cold]
-    fn refuse(&self, verdict: Verdict) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(verdict);
+    fn refuse(&self, verdict: Verdict) -> ! {
+        let ports = self.parts.ports;
+        let why = match verdict.checked_sub(RXSTEER_SEND) {
+            Some(port) if port <= u32::from(u16::MAX) && ports == 0 => format!(
+                "the handler returned RXSTEER_SEND + {port}, and packets can't be sent on; open live interfaces with \
+                 RXSTEER_FORWARD"
+            ),
+            Some(port) if port <= u32::from(u16::MAX) => format!(
+                "the handler returned RXSTEER_SEND + {port}, and the source has {ports} ports, numbered from 0"
+            ),
+            _ => format!(
+                "the handler returned {verdict}, which is no verdict that this version knows (RXSTEER_CONSUMED, \
+                 RXSTEER_DROP, RXSTEER_SEND + a port, RXSTEER_PER_PACKET)"
+            ),
+        };
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.refused.get_or_insert_with(|| format!("{why}; the worker ended"));
+        drop(done);
         // Without the panic hook, which would print a message.
-        std::panic::resume_unwind(Box::new(format!("it returned the unknown verdict {verdict}")));
+        std::panic::resume_unwind(Box::new(why));
+    }
+}
+
+impl Drop for CHandler {
+    fn drop(&mut self) {
+        let counts = self.parts.outputs.counts();
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).counts.merge(&counts);
     }
 }
 
@@ -306,6 +371,7 @@ unsafe fn settings(options: *const Options) -> Result<Settings, Error> {
         batch: given.batch,
         flags: given.flags,
         tick_ms: given.tick_ms,
+        rx_cpus: text(given.rx_cpus, "rx_cpus")?,
     })
 }
 

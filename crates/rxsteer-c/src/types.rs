@@ -3,12 +3,19 @@
 
 use std::ffi::{c_char, c_void};
 
-/// The result of a handler. Only RXSTEER_CONSUMED is defined; all other values are reserved for later versions, and end
-/// the run with an error.
+/// What happens to a packet, or to all packets of a list: RXSTEER_CONSUMED, RXSTEER_DROP, or RXSTEER_SEND + a port. Any
+/// other value ends the run with an error.
 pub type Verdict = u32;
 
-/// The packets were processed. They count as delivered.
+/// The handler has processed the packet. It counts as delivered.
 pub const RXSTEER_CONSUMED: Verdict = 0;
+/// The packet is not sent on. It counts as delivered, and as refused.
+pub const RXSTEER_DROP: Verdict = 1;
+/// RXSTEER_SEND + n sends the packet on by port n: the interface with that number in the source's list, from 0. This
+/// requires RXSTEER_FORWARD. Each flow leaves in order. A packet without room to send counts as dropped.
+pub const RXSTEER_SEND: Verdict = 0x10000;
+/// As the result of a handler: each packet has its own verdict in the list's `verdicts`.
+pub const RXSTEER_PER_PACKET: Verdict = 0xffff_ffff;
 
 /// A packet whose CPU's backlog is full is dropped and counted. Without this flag receiving waits, so that no packet of a
 /// capture is lost; for a live interface the kernel then drops packets (kernel_drops).
@@ -22,6 +29,9 @@ pub const RXSTEER_LOOK_INTO_TUNNELS: u32 = 8;
 /// A live interface also receives frames for other hosts, as at a mirror port, until the run ends or
 /// the source is closed.
 pub const RXSTEER_PROMISCUOUS: u32 = 16;
+/// The handler sends packets on (RXSTEER_SEND). The interfaces are then in promiscuous mode, too, and live: uses AF_XDP.
+/// With packet: the host also receives each packet: remove the addresses of the interfaces, and turn forwarding off.
+pub const RXSTEER_FORWARD: u32 = 32;
 
 /// Settings. Set the whole structure to zero, then `size` to its sizeof. Zero selects the default of each field.
 #[repr(C)]
@@ -44,6 +54,10 @@ pub struct Options {
     /// The interval in milliseconds, 1 to 3,600,000, at which each worker calls its handler with an empty list, also
     /// while no packet arrives. Use it for timeouts. 0: never.
     pub tick_ms: u32,
+    /// The CPUs that receive live interfaces: a list such as 0,2. Each RX queue has a thread, and the threads use these CPUs
+    /// in turn. The default is `cpus`. If that is not set either and there are at least four CPUs for each RX queue, the
+    /// first CPUs only receive, and packets are steered to the others.
+    pub rx_cpus: *const c_char,
 }
 
 /// One packet. Its bytes may be read until the handler returns.
@@ -64,6 +78,8 @@ pub struct Packet {
     pub rx_queue: u16,
     /// The link type of `data`: a LINKTYPE_ number, 1 for Ethernet.
     pub link_type: u16,
+    /// The interface that it arrived on: its number in the source's list, from 0. 0 for other sources.
+    pub port: u16,
 }
 
 /// Packets of one CPU, oldest first.
@@ -82,11 +98,15 @@ pub struct List {
     pub cpu: u32,
     /// That worker's number, from 0 to rxsteer_workers() - 1: an index for the handler's data of each CPU.
     pub worker: u32,
+    /// A verdict for each packet, RXSTEER_CONSUMED at first. The handler may write them; they apply if it returns
+    /// RXSTEER_PER_PACKET.
+    pub verdicts: *mut Verdict,
 }
 
 /// A function that processes the packets of a list on the list's CPU. Several workers call it at the same time, each with
 /// packets of different flows. The lists of a flow come one after the other, in order. The function must return normally:
-/// no longjmp, no C++ exception. The list and its packets are not valid after it has returned.
+/// no longjmp, no C++ exception. The list and its packets are not valid after it has returned. Its result is the verdict for
+/// all packets of the list, or RXSTEER_PER_PACKET.
 pub type Handler = Option<unsafe extern "C" fn(user: *mut c_void, list: *const List) -> Verdict>;
 
 /// The results of a run. Set `size` to its sizeof before rxsteer_get_report.
@@ -117,4 +137,8 @@ pub struct Report {
     pub workers_lost: u64,
     /// Packets of a live interface that the kernel dropped because memory for them was full; not included in `packets`.
     pub kernel_drops: u64,
+    /// Packets sent on.
+    pub sent: u64,
+    /// Packets that the handler dropped (RXSTEER_DROP); included in `delivered`.
+    pub refused: u64,
 }

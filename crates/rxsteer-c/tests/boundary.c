@@ -58,10 +58,34 @@ static rxsteer_verdict look(void *user, const rxsteer_list *list)
     return RXSTEER_CONSUMED;
 }
 
-static rxsteer_verdict drop_all(void *user, const rxsteer_list *list)
+/* Returns the verdict that `user` points to. */
+static rxsteer_verdict always(void *user, const rxsteer_list *list)
 {
-    (void)user, (void)list;
-    return 7;
+    (void)list;
+    return *(const rxsteer_verdict *)user;
+}
+
+/* Drops every third packet of each list, and the last one. */
+static rxsteer_verdict drop_some(void *user, const rxsteer_list *list)
+{
+    uint64_t *dropped = user;
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->verdicts[i] != RXSTEER_CONSUMED)
+            abort();
+        if (i % 3 == 0 || i + 1 == list->count) {
+            list->verdicts[i] = RXSTEER_DROP;
+            dropped[list->worker]++;
+        }
+    }
+    return RXSTEER_PER_PACKET;
+}
+
+/* Gives the last packet of each list a verdict that does not exist. */
+static rxsteer_verdict spoil_last(void *user, const rxsteer_list *list)
+{
+    (void)user;
+    list->verdicts[list->count - 1] = RXSTEER_PER_PACKET;
+    return RXSTEER_PER_PACKET;
 }
 
 static rxsteer_verdict stop_from_handler(void *user, const rxsteer_list *list)
@@ -224,16 +248,49 @@ static void live(void)
     CHECK(rxsteer_close(seen.rx) == RXSTEER_OK);
 }
 
-static void unknown_verdict_ends_the_run(void)
+static void verdicts(void)
+{
+    const uint64_t packets = 10000;
+    rxsteer_options options = defaults();
+    uint64_t dropped[WORKERS] = { 0 };
+    rxsteer_verdict drop = RXSTEER_DROP;
+    rxsteer_report report = { .size = sizeof report };
+    rxsteer *rx = rxsteer_open("synthetic:packets=10000", &options);
+    CHECK(rx && rxsteer_run(rx, drop_some, dropped) == RXSTEER_OK);
+    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_OK);
+    CHECK(report.refused == dropped[0] + dropped[1] && report.refused > packets / 3 && report.refused < packets);
+    CHECK(report.delivered == packets && report.dropped == 0 && report.sent == 0);
+    char refused[64];
+    snprintf(refused, sizeof refused, "\"refused\":%llu", (unsigned long long)report.refused);
+    CHECK(strstr(rxsteer_report_json(rx), refused) && strstr(rxsteer_report_json(rx), "\"sent\":0"));
+    CHECK(rxsteer_close(rx) == RXSTEER_OK);
+
+    options.tick_ms = 1;
+    rx = rxsteer_open("synthetic:packets=10000", &options);
+    CHECK(rx && rxsteer_run(rx, always, &drop) == RXSTEER_OK);
+    CHECK(rxsteer_get_report(rx, &report) == RXSTEER_OK && report.refused == packets);
+    CHECK(rxsteer_close(rx) == RXSTEER_OK);
+}
+
+static void ends_the_run(rxsteer_handler handler, rxsteer_verdict verdict, const char *words)
 {
     rxsteer_options options = defaults();
     rxsteer *rx = rxsteer_open("synthetic:packets=10000", &options);
     CHECK(rx);
-    CHECK(rxsteer_run(rx, drop_all, NULL) == RXSTEER_ERROR && SAYS("the handler returned 7"));
+    CHECK(rxsteer_run(rx, handler, &verdict) == RXSTEER_ERROR && SAYS(words));
     rxsteer_report report = { .size = sizeof report };
     CHECK(rxsteer_get_report(rx, &report) == RXSTEER_OK);
     CHECK(report.workers_lost == WORKERS && report.packets == report.delivered + report.dropped);
+    CHECK(report.delivered == 0 && report.sent == 0);
     CHECK(rxsteer_close(rx) == RXSTEER_OK);
+}
+
+static void unknown_verdicts_end_the_run(void)
+{
+    ends_the_run(always, 7, "the handler returned 7");
+    ends_the_run(always, RXSTEER_SEND - 1, "the handler returned 65535");
+    ends_the_run(always, RXSTEER_SEND + 1, "RXSTEER_SEND + 1, and packets can't be sent on");
+    ends_the_run(spoil_last, 0, "the handler returned 4294967295");
 }
 
 static void refuses(const char *source, rxsteer_options options, const char *words)
@@ -254,8 +311,16 @@ static void refusals(void)
     refuses(NULL, options, "source is NULL");
     refuses("/no/such/file", options, "there is no such file");
     refuses("capture:/no/such/file", options, "there is no such file");
-    refuses("packet:eth0", options, "reads no source 'packet:'");
+    refuses("packet:no-such-interface", options, "no-such-interface");
     refuses("live:no-such-interface", options, "no-such-interface");
+    refuses("live:lo,lo", options, "lo is named twice");
+    refuses("xdp:no-such-interface", options, ""); /* without AF_XDP it says so */
+    refuses("live:", options, "");
+    refuses("live", options, "live: there is no such file");
+    refuses("other:name", options, "other:name: there is no such file");
+    options.flags |= RXSTEER_FORWARD;
+    refuses("synthetic:packets=10", options, "RXSTEER_FORWARD requires live interfaces");
+    options = defaults();
     refuses("synthetic:flws=1", options, "flws");
     options.size = 0;
     refuses(fine, options, "sizeof(options)");
@@ -273,6 +338,8 @@ static void refusals(void)
     refuses(fine, options, "not UTF-8");
     options = defaults(), options.cpus = "3-1";
     refuses(fine, options, "cpus '3-1'");
+    options = defaults(), options.rx_cpus = "x";
+    refuses(fine, options, "rx_cpus 'x'");
     options = defaults(), options.max_backlog = 0xffffffff;
     refuses(fine, options, "");
 
@@ -303,7 +370,8 @@ int main(void)
     stops();
     ticks();
     live();
-    unknown_verdict_ends_the_run();
+    verdicts();
+    unknown_verdicts_end_the_run();
     refusals();
     if (!failures)
         puts("all holds");

@@ -31,6 +31,11 @@ impl Link {
         Some(channels.used).filter(|used| *used > 0)
     }
 
+    /// The number of RX queues in use, as reported by sysfs or else by the driver; 1 if neither reports it.
+    pub fn rx_queues_in_use(&self) -> u32 {
+        self.rx_queues().or_else(|| self.rx_queues_of_driver()).unwrap_or(1).max(1)
+    }
+
     /// The number of TX queues in use; if sysfs does not report it, the most that the interface can have.
     pub fn tx_queues(&self) -> Option<u32> {
         let used = dir_of(self).map(|dir| numbered(&dir, "tx-").len() as u32);

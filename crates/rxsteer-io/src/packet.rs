@@ -419,3 +419,11 @@ pub fn interface_exists(index: u32) -> bool {
 pub fn interface_type(name: &str) -> io::Result<u16> {
     sys::interface_type(name)
 }
+
+/// The MTU of an interface in bytes.
+///
+/// # Errors
+/// If the interface is gone.
+pub fn interface_mtu(name: &str) -> io::Result<u32> {
+    sys::interface_mtu(name)
+}

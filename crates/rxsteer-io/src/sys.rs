@@ -124,6 +124,21 @@ pub(crate) fn interface_name(index: u32) -> Option<String> {
 
 /// The hardware type of an interface (`ARPHRD_*`).
 pub(crate) fn interface_type(name: &str) -> io::Result<u16> {
+    let request = ask_interface(name, libc::SIOCGIFHWADDR as libc::Ioctl)?;
+    // SAFETY: the call has written this member.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+}
+
+/// The MTU of an interface.
+pub(crate) fn interface_mtu(name: &str) -> io::Result<u32> {
+    let request = ask_interface(name, libc::SIOCGIFMTU as libc::Ioctl)?;
+    // SAFETY: the call has written this member.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu }.try_into().unwrap_or_default())
+}
+
+/// Asks the kernel about an interface (netdevice(7)). musl's numbers of requests are `int`, and the crate `libc` declares
+/// some of them as `unsigned long` everywhere.
+fn ask_interface(name: &str, number: libc::Ioctl) -> io::Result<libc::ifreq> {
     // SAFETY: numbers, for which 0 is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -137,12 +152,9 @@ pub(crate) fn interface_type(name: &str) -> io::Result<u16> {
         checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: it was just opened, and nothing else refers to it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // musl's numbers are `int`, and the crate declares this one as `unsigned long` everywhere.
-    let number = libc::SIOCGIFHWADDR as libc::Ioctl;
-    // SAFETY: the kernel reads the name and writes the address of the request.
+    // SAFETY: the kernel reads the name and writes the rest of the request.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut request) })?;
-    // SAFETY: the call has written this member.
-    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+    Ok(request)
 }
 
 /// Memory that is shared with the kernel.

@@ -3,6 +3,7 @@
 use crate::block::BlockPool;
 use crate::change::{ChangeError, SteerChange, Switch, When};
 use crate::memory;
+use crate::source::live::LiveInterface;
 use crate::sys;
 pub use rxsteer_core::limits::{DEFAULT_BACKLOG, MAX_BACKLOG};
 use rxsteer_core::matching::InterfaceName;
@@ -170,6 +171,26 @@ impl PipelineConfig {
     #[must_use]
     pub fn pins(&self) -> bool {
         self.pin && self.fits_host()
+    }
+
+    /// Sets the RX queues, devices and RX threads for live interfaces: each RX queue has a thread, and the threads use
+    /// `rx_cpus` in turn. Without `rx_cpus` they stay on the present ones.
+    pub fn receive_on(&mut self, interfaces: &[LiveInterface], rx_cpus: Vec<CpuId>) {
+        let queues = interfaces.last().map_or(1, |last| last.rx_queues.end);
+        let rx_cpus = if rx_cpus.is_empty() { std::mem::take(&mut self.rx_cpus) } else { rx_cpus };
+        self.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(queues)).collect();
+        self.rx_queues = queues;
+        let devices = (0..).zip(interfaces);
+        self.rx_devices =
+            devices.flat_map(|(device, of)| of.rx_queues.clone().map(move |_| device)).collect();
+        self.device_names =
+            interfaces.iter().filter_map(|of| InterfaceName::new(&of.name)).collect();
+    }
+
+    /// Whether flows can move to other CPUs although the settings stay the same.
+    #[must_use]
+    pub fn flows_can_move(&self) -> bool {
+        self.policy.moves_flows() || !self.packet_rules.is_empty() || !self.pins()
     }
 
     /// Memory that is allocated before the first frame, in bytes: empty backlogs and all tables, including those

@@ -12,6 +12,7 @@
 #[cfg(feature = "xdp")]
 use crate::block::FrameMeta;
 use crate::handler::{Handler, Packet, PacketList};
+use crate::printable::printable;
 use rxsteer_core::CpuId;
 use rxsteer_io::ListSender;
 #[cfg(feature = "xdp")]
@@ -20,7 +21,7 @@ use std::io;
 
 /// An interface that packets arrive on and are sent by.
 ///
-/// [`PacketPort`] and, with the feature `xdp`, `XdpPort` implement it. Other types can't, since only these make a
+/// [`LivePort`], [`PacketPort`] and, with the feature `xdp`, `XdpPort` implement it. Other types can't, since only these make a
 /// [`PortSender`].
 pub trait ForwardPort {
     /// How many RX queues of the pipeline belong to it.
@@ -135,6 +136,61 @@ impl ForwardPort for XdpPort {
     }
 }
 
+/// A live interface that was opened by [`source::live`](crate::source::live).
+#[derive(Debug)]
+pub struct LivePort(LivePortBy);
+
+#[derive(Debug)]
+enum LivePortBy {
+    Packet(PacketPort),
+    #[cfg(feature = "xdp")]
+    Xdp(XdpPort),
+}
+
+impl From<PacketPort> for LivePort {
+    fn from(port: PacketPort) -> LivePort {
+        LivePort(LivePortBy::Packet(port))
+    }
+}
+
+#[cfg(feature = "xdp")]
+impl From<XdpPort> for LivePort {
+    fn from(port: XdpPort) -> LivePort {
+        LivePort(LivePortBy::Xdp(port))
+    }
+}
+
+impl ForwardPort for LivePort {
+    fn rx_queues(&self) -> usize {
+        match &self.0 {
+            LivePortBy::Packet(port) => port.rx_queues(),
+            #[cfg(feature = "xdp")]
+            LivePortBy::Xdp(port) => port.rx_queues(),
+        }
+    }
+
+    fn sender(&self) -> Result<PortSender, ForwardError> {
+        match &self.0 {
+            LivePortBy::Packet(port) => port.sender(),
+            #[cfg(feature = "xdp")]
+            LivePortBy::Xdp(port) => ForwardPort::sender(port),
+        }
+    }
+}
+
+/// Why no flow may move to another CPU if packet sockets send on this interface, if so: the kernel chooses the TX queue by
+/// the CPU that sends, and packets in another queue may be overtaken.
+#[must_use]
+pub fn why_none_may_move(name: &str, tx_queues: u32) -> Option<String> {
+    (tx_queues > 1).then(|| {
+        format!(
+            "{} has {tx_queues} TX queues, and packet sockets send by the queue of the CPU: a flow that moves to another \
+             CPU could be overtaken there",
+            printable(name)
+        )
+    })
+}
+
 /// What to do with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -234,13 +290,9 @@ impl ForwardCounts {
 #[derive(Debug)]
 pub struct Forwarder<I> {
     inspector: I,
-    /// By port.
-    senders: Vec<PortSender>,
     /// The actions for the packets of the present list.
     actions: Vec<Action>,
-    counts: ForwardCounts,
-    /// The part of `counts.unsent` that was not yet taken.
-    unsent: u64,
+    outputs: Outputs,
 }
 
 impl<I> Forwarder<I> {
@@ -249,22 +301,13 @@ impl<I> Forwarder<I> {
     /// # Errors
     /// [`ForwardError`] if the kernel provides no socket.
     pub fn new(inspector: I, ports: &[impl ForwardPort]) -> Result<Forwarder<I>, ForwardError> {
-        let senders = ports.iter().map(ForwardPort::sender).collect::<Result<Vec<_>, _>>()?;
-        #[cfg(feature = "xdp")]
-        let senders = with_shares(senders, &Wiring::of(ports));
-        Ok(Forwarder {
-            inspector,
-            senders,
-            actions: Vec::new(),
-            counts: ForwardCounts::default(),
-            unsent: 0,
-        })
+        Ok(Forwarder { inspector, actions: Vec::new(), outputs: Outputs::new(ports)? })
     }
 
     /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> ForwardCounts {
-        self.counts
+        self.outputs.counts()
     }
 
     /// The inspector.
@@ -277,20 +320,8 @@ impl<I> Forwarder<I> {
 impl<I: Inspector> Handler for Forwarder<I> {
     fn handle(&mut self, list: &PacketList<'_>) {
         self.actions.clear();
-        let mut to_send = 0;
-        for packet in list.iter() {
-            let action = self.inspector.inspect(&packet);
-            self.counts.refused += u64::from(action == Action::Drop);
-            to_send += u64::from(matches!(action, Action::Send(_)));
-            self.actions.push(action);
-        }
-        if to_send == 0 {
-            return;
-        }
-        let sent = self.send(list);
-        self.counts.sent += sent;
-        self.counts.unsent += to_send - sent;
-        self.unsent += to_send - sent;
+        self.actions.extend(list.iter().map(|packet| self.inspector.inspect(&packet)));
+        self.outputs.forward(list, &self.actions);
     }
 
     fn tick(&mut self, cpu: CpuId) {
@@ -298,20 +329,70 @@ impl<I: Inspector> Handler for Forwarder<I> {
     }
 
     fn take_unsent(&mut self) -> u64 {
-        std::mem::take(&mut self.unsent)
+        self.outputs.take_unsent()
     }
 }
 
-impl<I> Forwarder<I> {
+/// The senders of one worker on all ports: for a [`Handler`] that decides about whole lists. A [`Forwarder`] decides packet
+/// by packet.
+#[derive(Debug)]
+pub struct Outputs {
+    /// By port.
+    senders: Vec<PortSender>,
+    counts: ForwardCounts,
+    /// The part of `counts.unsent` that was not yet taken.
+    unsent: u64,
+}
+
+impl Outputs {
+    /// Makes a TX ring on each queue of `ports`, or a socket for each port.
+    ///
+    /// # Errors
+    /// [`ForwardError`] if the kernel provides no socket.
+    pub fn new(ports: &[impl ForwardPort]) -> Result<Outputs, ForwardError> {
+        let senders = ports.iter().map(ForwardPort::sender).collect::<Result<Vec<_>, _>>()?;
+        #[cfg(feature = "xdp")]
+        let senders = with_shares(senders, &Wiring::of(ports));
+        Ok(Outputs { senders, counts: ForwardCounts::default(), unsent: 0 })
+    }
+
+    /// Does what `actions` has for each packet of `list`, in order, and counts it. Call it before the handler returns:
+    /// only then are the flows in order on the wire. Packets beyond the end of `actions` are kept.
+    pub fn forward(&mut self, list: &PacketList<'_>, actions: &[Action]) {
+        let mut to_send = 0;
+        for action in actions {
+            self.counts.refused += u64::from(*action == Action::Drop);
+            to_send += u64::from(matches!(action, Action::Send(_)));
+        }
+        if to_send == 0 {
+            return;
+        }
+        let sent = self.send(list, actions);
+        self.counts.sent += sent;
+        self.counts.unsent += to_send - sent;
+        self.unsent += to_send - sent;
+    }
+
+    /// The counts so far.
+    #[must_use]
+    pub fn counts(&self) -> ForwardCounts {
+        self.counts
+    }
+
+    /// How many packets were not sent since the last call, for [`Handler::take_unsent`].
+    pub fn take_unsent(&mut self) -> u64 {
+        std::mem::take(&mut self.unsent)
+    }
+
     /// Sends the packets of a list that are to be sent. Returns how many the drivers took.
-    fn send(&mut self, list: &PacketList<'_>) -> u64 {
+    fn send(&mut self, list: &PacketList<'_>, actions: &[Action]) -> u64 {
         let mut sent = 0;
         for (port, sender) in self.senders.iter_mut().enumerate() {
             let wanted = Action::Send(port);
-            if !self.actions.contains(&wanted) {
+            if !actions.contains(&wanted) {
                 continue;
             }
-            let frames = list.packets.iter().zip(&self.actions);
+            let frames = list.packets.iter().zip(actions);
             let frames = frames.filter(|(_, action)| **action == wanted);
             let frames =
                 frames.map(|(packet, _)| (&list.block.frames()[packet.frame()], packet.hash));

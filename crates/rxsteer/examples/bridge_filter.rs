@@ -7,13 +7,12 @@
 //! ```
 
 use rxsteer::forward::{Action, Bridge, ForwardCounts, Forwarder, Inspector};
-use rxsteer::source::{Port, XdpOptions, XdpQueue, XdpSource, open_xdp};
+use rxsteer::source::{LiveIo, LiveOptions, interfaces, open_live};
 use rxsteer::{CpuSet, Packet, PipelineBuilder, Policy, allowed_cpus};
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const USAGE: &str = "Joins two interfaces, and drops one UDP port.
@@ -50,22 +49,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// An interface, as the kernel describes it.
-fn port(name: &str) -> Result<Port, Box<dyn Error>> {
-    let folder = format!("/sys/class/net/{name}");
-    let unusable = |error: io::Error| format!("can't use '{name}': {folder}: {error}");
-    let number = |file: &str| -> Result<u32, Box<dyn Error>> {
-        let text = std::fs::read_to_string(format!("{folder}/{file}")).map_err(unusable)?;
-        Ok(text.trim().parse()?)
-    };
-    let queues = std::fs::read_dir(format!("{folder}/queues")).map_err(unusable)?.flatten();
-    let queues = queues.filter(|queue| queue.file_name().as_encoded_bytes().starts_with(b"rx-"));
-    Ok(Port {
-        name: name.to_owned(),
-        ifindex: number("ifindex")?,
-        queues: u32::try_from(queues.count())?,
-        mtu: number("mtu")?,
-    })
+/// The number of RX queues of an interface. AF_XDP takes the frames of each queue.
+fn rx_queues(name: &str) -> Result<u32, Box<dyn Error>> {
+    let folder = format!("/sys/class/net/{name}/queues");
+    let queues = std::fs::read_dir(&folder)
+        .map_err(|error| format!("can't use '{name}': {folder}: {error}"))?
+        .flatten()
+        .filter(|queue| queue.file_name().as_encoded_bytes().starts_with(b"rx-"));
+    Ok(u32::try_from(queues.count())?)
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
@@ -78,38 +69,31 @@ fn run() -> Result<(), Box<dyn Error>> {
         _ => return Err(format!("two interfaces and a port have to be named\n\n{USAGE}").into()),
     };
     let (unwanted, seconds): (u16, u64) = (unwanted.parse()?, seconds.parse()?);
-    let ports = names.iter().map(|name| port(name)).collect::<Result<Vec<_>, _>>()?;
-    let mut options = XdpOptions::default();
-    options.forwards = true;
-    let mut opened = open_xdp(&ports, &options)?;
-
-    // One RX queue of the pipeline, and one RX thread, for each RX queue of the interfaces.
-    let end = Arc::new(AtomicBool::new(false));
-    let mut sources = Vec::new();
-    for port in &mut opened {
-        let interface = port.name.clone();
-        for receiver in port.receivers.drain(..) {
-            let rx_queue = u16::try_from(sources.len())?;
-            let queue = XdpQueue { receiver, interface: interface.clone(), rx_queue };
-            sources.push(XdpSource::new(vec![queue], end.clone()));
-        }
+    let mut named = Vec::new();
+    for name in names {
+        named.push((name, rx_queues(name)?));
     }
+    let interfaces = interfaces(named)?;
+    let mut options = LiveOptions::default();
+    options.io = LiveIo::Xdp;
+    options.forwards = true;
+    let mut live = open_live(&interfaces, &options)?;
+
     let cpus = allowed_cpus().or_else(|| CpuSet::first(1)).ok_or("there is no CPU")?;
-    let queues = u16::try_from(sources.len())?;
-    let rx_cpus: Vec<_> = cpus.iter().collect();
-    let builder = PipelineBuilder::new(Policy::Rps, cpus)
-        .rx_queues(queues)
-        .rx_cpus(rx_cpus.into_iter().cycle().take(sources.len()));
-    let filter = || Filter { port: unwanted, bridge: Bridge::between(&opened) };
+    let builder =
+        PipelineBuilder::new(Policy::Rps, cpus.clone()).interfaces(&interfaces, cpus.iter());
+    let filter = || Filter { port: unwanted, bridge: Bridge::between(&live.ports) };
     let mut forwarders = (0..builder.workers().len())
-        .map(|_| Forwarder::new(filter(), &opened))
+        .map(|_| Forwarder::new(filter(), &live.ports))
         .collect::<Result<Vec<_>, _>>()?;
+    let end = options.stop;
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(seconds));
         end.store(true, Ordering::Relaxed);
     });
-    let report = builder
-        .run_all(&mut sources, |_cpu| forwarders.pop().expect("there is one for each worker"))?;
+    let report = builder.run_all(&mut live.sources, |_cpu| {
+        forwarders.pop().expect("there is one for each worker")
+    })?;
 
     let mut counts = ForwardCounts::default();
     report.handlers.iter().for_each(|(_, forwarder)| counts.merge(&forwarder.counts()));

@@ -3,6 +3,7 @@
 use rxsteer_core::{CpuId, CpuSet, Fallback, PacketRule, Policy};
 use rxsteer_packet::{Hasher, TunnelKinds};
 use rxsteer_user::source::Source;
+use rxsteer_user::source::live::LiveInterface;
 use rxsteer_user::{
     Control, Handler, OnFull, Pipeline, PipelineConfig, PipelineError, Receiver, Report, Speed,
     SteerChange, When,
@@ -152,6 +153,18 @@ impl PipelineBuilder {
         self
     }
 
+    /// Sets the RX queues, their devices and the RX threads for live interfaces
+    /// ([`source::interfaces`](crate::source::interfaces)): each RX queue has a thread, and the threads use `rx_cpus` in
+    /// turn.
+    pub fn interfaces(
+        mut self,
+        interfaces: &[LiveInterface],
+        rx_cpus: impl IntoIterator<Item = CpuId>,
+    ) -> PipelineBuilder {
+        self.config.receive_on(interfaces, rx_cpus.into_iter().collect());
+        self
+    }
+
     /// Sets how many packets may wait for each RX thread and CPU, 1 to [`MAX_BACKLOG`](crate::MAX_BACKLOG).
     pub fn max_backlog(mut self, packets: u32) -> PipelineBuilder {
         self.config.max_backlog = packets;
@@ -231,6 +244,13 @@ impl PipelineBuilder {
     #[must_use]
     pub fn workers(&self) -> CpuSet {
         self.config.workers()
+    }
+
+    /// Whether flows can move to other CPUs although the settings stay the same: by the policy, by rules, or because
+    /// threads are not pinned.
+    #[must_use]
+    pub fn flows_can_move(&self) -> bool {
+        self.config.flows_can_move()
     }
 
     /// Checks everything that can be checked before the start.

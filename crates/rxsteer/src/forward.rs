@@ -13,6 +13,6 @@
 //!   unpinned workers, changes of settings), a flow stays in order only on an interface with one TX queue.
 
 pub use rxsteer_user::forward::{
-    Action, Bridge, ForwardCounts, ForwardError, ForwardPort, Forwarder, Inspector, PacketPort,
-    PortSender, Wiring,
+    Action, Bridge, ForwardCounts, ForwardError, ForwardPort, Forwarder, Inspector, LivePort,
+    Outputs, PacketPort, PortSender, Wiring, why_none_may_move,
 };

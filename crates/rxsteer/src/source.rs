@@ -1,6 +1,9 @@
 //! Sources of frames: live interfaces, captures, synthetic traffic, memory, or your own [`Source`].
 
 pub use rxsteer_user::source::capture::{CaptureOptions, CaptureSource, OpenError, RxQueues};
+pub use rxsteer_user::source::live::{
+    LiveInterface, LiveIo, LiveOptions, LiveSources, apart, interfaces, open as open_live,
+};
 pub use rxsteer_user::source::memory::MemorySource;
 pub use rxsteer_user::source::packet::{
     FilterInstruction, LiveError, PacketError, PacketOptions, PacketSource,

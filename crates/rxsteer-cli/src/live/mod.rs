@@ -3,10 +3,7 @@
 pub(crate) mod args;
 mod filter;
 mod open;
-mod opened;
 mod watch;
-#[cfg(feature = "xdp")]
-mod xdp;
 
 use crate::Outcome;
 use crate::advice;
@@ -21,17 +18,13 @@ use crate::replay::report_after;
 use crate::userspace::{About, Attending, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
-use open::{Way, open};
-use opened::{Named, Opened, Outgoing};
 use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::userspace::Watched;
 use rxsteer_status::{Command, EventKind, Happened};
-use rxsteer_user::core::matching::InterfaceName;
-use rxsteer_user::core::{CpuId, CpuSet};
+use rxsteer_user::core::CpuId;
 use rxsteer_user::sink::Sink;
-use rxsteer_user::{
-    Count, Handler, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys,
-};
+use rxsteer_user::source::live::{LiveInterface, LiveIo, LiveSources, apart};
+use rxsteer_user::{Count, OnFull, PipelineConfig, Receiver, RxProgress, Speed, printable, sys};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,10 +44,10 @@ struct Interface {
 pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let steer = args.steer.settings()?;
     args.events.refuse_beside_json(args.json)?;
-    let way = Way::of(args)?;
+    let io = open::io(args)?;
     let cpus = steer.cpus(sys::allowed_cpus())?;
     let rx_cpus = args.rx_cpus.as_ref().unwrap_or(&cpus);
-    let named = open::interfaces(args, way, rx_cpus.len())?;
+    let named = open::interfaces(args, io, rx_cpus.len())?;
     let rx_cpus = rx_cpus.iter().collect();
     let (cpus, rx_cpus) = match (&args.rx_cpus, steer.names_cpus()) {
         (None, false) => apart(cpus, queues_of(&named)),
@@ -70,8 +63,8 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     for note in notes.into_iter().chain(advice::unpinned(&config)) {
         output::note(&format!("rxsteer: {note}"));
     }
-    let none_may_move = open::why_none_may_move(args, way, &named);
-    if let Some(why) = none_may_move.as_ref().filter(|_| open::flows_can_move(&config)) {
+    let none_may_move = open::fixed_by(args, io, &named);
+    if let Some(why) = none_may_move.as_ref().filter(|_| config.flows_can_move()) {
         anyhow::bail!(
             "{why}. Use --policy rps without rules and --no-pin, one TX queue (ethtool -L IFACE combined 1), or AF_XDP \
              (--io xdp)"
@@ -93,16 +86,18 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         bound.is_none() || place.is_some(),
         "--listen requires the control socket, and there is no place for it; name a path with --socket PATH"
     );
-    let opened = open(args, way, &named, &end)?;
-    let Opened { mut sources, links, modes, outgoing, _kept } = opened;
-    let mut next = handlers(outgoing, config.workers().len())?;
+    // Dropping it ends promiscuous mode, so it lives until the end.
+    let mut opened = open::open(args, io, &named, &end)?;
+    let LiveSources { sources, links, modes, ports, .. } = &mut opened;
+    let bridges = if args.bridge.is_some() { config.workers().len() } else { 0 };
+    let mut next = open::bridges(ports, bridges)?;
     let mut recording = args.records.start_live(
         &args.rotate,
         by_queue(&named),
         args.steer.config.as_deref(),
         &config,
     )?;
-    let mut about = about(way, &named, &config, recording.as_ref().map(Recording::flows));
+    let mut about = about(io, &named, &config, recording.as_ref().map(Recording::flows));
     // Any change of settings moves flows.
     about.fixed = none_may_move.map(|why| {
         format!("{why}. Start again with one TX queue (ethtool -L IFACE combined 1) or by AF_XDP (--io xdp)")
@@ -120,14 +115,15 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let (mut watch, mut attending, mut serving, mut controlled) = (None, None, None, None);
     let begun = Instant::now();
     let report =
-        rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, work, |receivers, control| {
+        rxsteer_user::run(&config, sources, Speed::Max, &stop, work, |receivers, control| {
             controlled = Some(control.clone());
             let watched = Watched::new(receivers, control);
             let progress: Vec<_> = receivers.iter().map(Receiver::progress).collect();
-            for ((named, link), mode) in named.iter().zip(&links).zip(modes) {
+            for ((named, link), mode) in named.iter().zip(&*links).zip(&*modes) {
                 let queues = usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end);
                 let progress = progress[queues].to_vec();
-                interfaces.push(Interface { name: named.name.clone(), link, mode, progress });
+                let (name, mode) = (named.name.clone(), mode.clone());
+                interfaces.push(Interface { name, link: link.name(), mode, progress });
             }
             let started = interfaces.iter().map(receiving).collect();
             attending = Attending::begin(place, about, watched, events, started);
@@ -159,14 +155,14 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
     let run = Run {
         changes: report.changes_made,
         report,
-        issues: issues(&mut sources, false),
+        issues: issues(sources, false),
         policy: config.policy.to_string(),
         cpus: config.cpus.clone(),
         hash: if args.nic_hash { "nic" } else { steer.hash().name() },
         hash_seed: hash_seed.filter(|_| !args.nic_hash),
         is_a_draw: false,
         repeatable: false,
-        settings: settings(args, way, &config),
+        settings: settings(args, io, &config),
         skipped: 0,
         max_backlog: config.max_backlog,
         recorded,
@@ -182,15 +178,15 @@ pub(crate) fn command(args: &LiveArgs) -> anyhow::Result<Outcome> {
         args.events.report(&table::run(&run, room_on_terminal()))?;
     }
     report_after(&run, false);
-    note_kernel_drops(&run, args.ring_size, way);
+    note_kernel_drops(&run, args.ring_size, io);
     Ok(run.outcome())
 }
 
 /// The interface of each RX queue.
-fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
+fn by_queue(named: &[LiveInterface]) -> Vec<rxsteer_records::Interface> {
     // If interfaces cannot be listed, records lack their indices.
     let links = rxsteer_host::links().unwrap_or_default();
-    let of = |named: &Named| {
+    let of = |named: &LiveInterface| {
         let index = links.iter().find(|link| link.name == named.name).map_or(0, |link| link.index);
         rxsteer_records::Interface { name: named.name.clone(), index }
     };
@@ -198,18 +194,23 @@ fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
 }
 
 /// The status, except for counts.
-fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
+fn about(
+    io: LiveIo,
+    named: &[LiveInterface],
+    config: &PipelineConfig,
+    flows: Option<LiveFlows>,
+) -> About {
     // If interfaces cannot be listed, none has an index.
     let links = rxsteer_host::links().unwrap_or_default();
-    let origin = |named: &Named| Origin {
+    let origin = |named: &LiveInterface| Origin {
         name: named.name.clone(),
         ifindex: links.iter().find(|link| link.name == named.name).map(|link| link.index),
         receivers: usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end),
-        by_rx_queue: way == Way::Xdp,
+        by_rx_queue: io == LiveIo::Xdp,
     };
     About {
         command: Command::Live,
-        mode: way.name(),
+        mode: io.name(),
         dissect: config.dissect,
         origins: named.iter().map(origin).collect(),
         flows,
@@ -217,44 +218,18 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
     }
 }
 
-/// With at least this many CPUs per RX queue, receiving CPUs get no other packets unless the user names CPUs. A worker
-/// on the CPU of an RX thread gets as many packets as any other, but has less time for them: under an even load 16
-/// workers on 16 CPUs did 0.48 to 0.71 times as many packets of 1 µs as 15 (docs/results/lab-16/workers.md, where full
-/// backlogs wait). The number was chosen, not measured.
-const CPUS_FOR_APART: usize = 4;
-
-/// The CPUs that packets are spread over, and those that receive, from `all` CPUs.
-fn apart(all: CpuSet, queues: u16) -> (CpuSet, Vec<CpuId>) {
-    let receiving: Vec<CpuId> = all.iter().take(usize::from(queues)).collect();
-    let others = CpuSet::new(all.iter().skip(receiving.len()));
-    match others {
-        Some(others) if all.len() >= CPUS_FOR_APART * usize::from(queues) => (others, receiving),
-        _ => {
-            let receiving = all.iter().collect();
-            (all, receiving)
-        }
-    }
-}
-
-fn queues_of(interfaces: &[Named]) -> u16 {
+fn queues_of(interfaces: &[LiveInterface]) -> u16 {
     interfaces.last().map_or(0, |last| last.rx_queues.end)
 }
 
 /// `config` as the arguments describe it, except for the steering.
 fn pipeline_config(
     args: &LiveArgs,
-    interfaces: &[Named],
+    interfaces: &[LiveInterface],
     mut config: PipelineConfig,
     rx_cpus: Vec<CpuId>,
 ) -> PipelineConfig {
-    let queues = queues_of(interfaces);
-    config.rx_cpus = rx_cpus.into_iter().cycle().take(usize::from(queues)).collect();
-    config.rx_queues = queues;
-    let devices = (0..).zip(interfaces);
-    config.rx_devices =
-        devices.flat_map(|(device, about)| about.rx_queues.clone().map(move |_| device)).collect();
-    config.device_names =
-        interfaces.iter().filter_map(|about| InterfaceName::new(&about.name)).collect();
+    config.receive_on(interfaces, rx_cpus);
     config.standby = args.standby.as_ref().map(|cpus| cpus.cpus(sys::allowed_cpus()));
     config.max_backlog = args.max_backlog;
     config.on_full = OnFull::Drop;
@@ -266,10 +241,10 @@ fn pipeline_config(
 }
 
 /// The options needed to repeat a run, except those that the report has elsewhere.
-fn settings(args: &LiveArgs, way: Way, config: &PipelineConfig) -> Value {
+fn settings(args: &LiveArgs, io: LiveIo, config: &PipelineConfig) -> Value {
     let mut settings = decisive(config);
     let others = json!({
-        "io": way.name(),
+        "io": io.name(),
         "bridge": args.bridge,
         "zero_copy": args.zero_copy,
         "busy_poll_us": args.busy_poll,
@@ -306,12 +281,6 @@ fn shown_interface(interface: &Interface) -> Value {
     })
 }
 
-/// The handlers that send packets on, one per CPU; none if nothing is sent.
-fn handlers(outgoing: Option<Outgoing>, cpus: usize) -> anyhow::Result<Vec<Box<dyn Handler>>> {
-    let Some(mut outgoing) = outgoing else { return Ok(Vec::new()) };
-    (0..cpus).map(|_| outgoing()).collect()
-}
-
 /// The event of an interface that packets are received from.
 fn receiving(interface: &Interface) -> Happened {
     let Interface { name, mode, .. } = interface;
@@ -327,38 +296,19 @@ fn note_choice(args: &LiveArgs) {
     }
 }
 
-fn note_kernel_drops(run: &Run, ring_size: u64, way: Way) {
+fn note_kernel_drops(run: &Run, ring_size: u64, io: LiveIo) {
     let dropped = run.report.kernel_drops;
     if dropped > 0 {
         output::note(&format!(
             "rxsteer: the kernel dropped {dropped} packets, since the ring of {ring_size} MiB was full: they came faster \
              than they were received, or a worker held them for long. Raise --ring-size, name more --cpus, give \
              receiving a CPU of its own (--rx-cpus), or use --copy if handlers keep packets.{}",
-            match way {
-                Way::Packet => "",
-                Way::Xdp =>
+            match io {
+                LiveIo::Packet => "",
+                LiveIo::Xdp =>
                     " If the MTU was raised in the meantime, restart rxsteer: it also drops frames that are longer \
                      than before.",
             }
         ));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpus_that_receive_are_apart_where_there_are_enough() {
-        let of = |count, queues| {
-            let (cpus, receiving) = apart(CpuSet::first(count).unwrap(), queues);
-            let receiving: Vec<u16> = receiving.iter().map(|cpu| cpu.get()).collect();
-            (cpus.to_string(), receiving)
-        };
-        assert_eq!(of(1, 1), ("0".to_owned(), vec![0]));
-        assert_eq!(of(3, 1), ("0-2".to_owned(), vec![0, 1, 2]));
-        assert_eq!(of(4, 1), ("1-3".to_owned(), vec![0]));
-        assert_eq!(of(16, 2), ("2-15".to_owned(), vec![0, 1]));
-        assert_eq!(of(7, 2), ("0-6".to_owned(), vec![0, 1, 2, 3, 4, 5, 6]));
     }
 }

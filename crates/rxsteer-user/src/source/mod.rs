@@ -1,6 +1,7 @@
 //! Sources of frames.
 
 pub mod capture;
+pub mod live;
 pub mod memory;
 pub mod packet;
 pub mod synthetic;

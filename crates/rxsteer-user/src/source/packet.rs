@@ -19,6 +19,8 @@
 
 use super::{Fill, IssueKind, Source, SourceIssue};
 use crate::block::{BLOCK_FRAMES, Block, FrameFlags, FrameInfo, MAX_CAPTURED};
+use crate::printable::printable;
+use rxsteer_core::MAX_RX_QUEUES;
 pub use rxsteer_io::packet::{FilterInstruction, PacketError, Promiscuous, interface_index};
 use rxsteer_io::packet::{
     PacketSocket, RingBlock, RingFrame, RingInUse, RingOptions, SEND_HEADER, Waited,
@@ -129,6 +131,46 @@ pub enum LiveError {
          Ethernet, loopback and raw IP"
     )]
     LinkType(String, u16),
+    /// One interface of several; holds its name.
+    #[error("can't receive from {}: {}", printable(.0), .1)]
+    On(String, #[source] Box<LiveError>),
+    /// An interface is named twice; holds its name.
+    #[error("{} is named twice; its packets would count twice", printable(.0))]
+    Twice(String),
+    /// There are more RX queues than a pipeline can have.
+    #[error(
+        "the interfaces have more than {MAX_RX_QUEUES} RX queues, which is the limit; name fewer interfaces"
+    )]
+    TooManyQueues,
+    /// AF_XDP on an interface without Ethernet frames; holds its name.
+    #[error(
+        "{} is not Ethernet, and AF_XDP sockets receive Ethernet frames; use AF_PACKET (--io packet)",
+        printable(.0)
+    )]
+    NotEthernet(String),
+    /// Two interfaces whose frames begin with different headers can't send what the other one received; holds their names
+    /// and link types.
+    #[error(
+        "{} has {} frames and {} has {} frames, so neither can send what the other receives; join interfaces of one kind",
+        printable(&.0.0), .0.1, printable(&.1.0), .1.1
+    )]
+    LinkTypes((String, &'static str), (String, &'static str)),
+    /// AF_XDP sockets can't be opened.
+    #[cfg(feature = "xdp")]
+    #[error("can't receive by AF_XDP: {0}")]
+    Xdp(#[from] rxsteer_io::xdp::XdpError),
+    /// AF_XDP was requested without the cargo feature `xdp`.
+    #[error(
+        "AF_XDP sockets are not built in (cargo feature xdp, which requires clang and libelf); use AF_PACKET (--io packet)"
+    )]
+    WithoutXdp,
+}
+
+impl LiveError {
+    /// The same error, of the interface with this name.
+    pub(super) fn on(self, name: &str) -> LiveError {
+        LiveError::On(name.to_owned(), Box::new(self))
+    }
 }
 
 /// A live interface.
@@ -173,10 +215,7 @@ impl PacketSource {
             return Err(LiveError::Share(own, of));
         }
         let index = interface_index(interface)?;
-        let hardware = interface_type(interface)
-            .map_err(|error| PacketError::System("ask for the interface's link type", error))?;
-        let link = link_type(hardware)
-            .ok_or_else(|| LiveError::LinkType(interface.to_owned(), hardware))?;
+        let link = interface_link_type(interface)?;
         let socket = PacketSocket::open(index, &options.ring())?;
         Ok(PacketSource {
             name: interface.to_owned(),
@@ -438,6 +477,13 @@ fn share_filter((own, of): (u32, u32), filter: &[FilterInstruction]) -> Vec<Filt
     }
     all.extend_from_slice(filter);
     all
+}
+
+/// The link type of the frames of an interface.
+pub(super) fn interface_link_type(name: &str) -> Result<LinkType, LiveError> {
+    let hardware = interface_type(name)
+        .map_err(|error| PacketError::System("ask for the interface's link type", error))?;
+    link_type(hardware).ok_or_else(|| LiveError::LinkType(name.to_owned(), hardware))
 }
 
 /// The link type of frames of an interface with this `ARPHRD_` number, on a packet socket of type SOCK_RAW.
