@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs librxsteer as built by `cargo build --release -p rxsteer-c`: libraries, header, pkg-config file.
+# Installs librxsteer as built by `cargo build --release -p rxsteer-c --features xdp`: libraries, header, pkg-config file.
 set -eu
 
 if [ $# -ne 2 ]; then
@@ -32,7 +32,7 @@ if [ -f "$built/librxsteer_c.a" ]; then
   installed=1
 fi
 if [ -z "$installed" ]; then
-  echo "install.sh: there is no library in $built; build it first: cargo build --release -p rxsteer-c" >&2
+  echo "install.sh: there is no library in $built; build it first: cargo build --release -p rxsteer-c --features xdp" >&2
   exit 1
 fi
 install -m 644 "$here/include/rxsteer.h" "$root/include/rxsteer.h"

@@ -23,7 +23,14 @@ unsafe extern "C" fn handle(user: *mut c_void, list: *const List) -> Verdict {
         std::hint::black_box(bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
     }
     seen.fetch_add(list.count as u64, Ordering::Relaxed);
-    RXSTEER_CONSUMED
+    // Lists of odd lengths have verdicts for their packets.
+    if list.count % 2 == 0 {
+        return RXSTEER_CONSUMED;
+    }
+    let verdicts = unsafe { std::slice::from_raw_parts_mut(list.verdicts, list.count) };
+    assert!(verdicts.iter().all(|verdict| *verdict == RXSTEER_CONSUMED));
+    verdicts[0] = RXSTEER_DROP;
+    RXSTEER_PER_PACKET
 }
 
 /// A text up to a NUL, and what follows it.
@@ -51,6 +58,7 @@ fuzz_target!(|input: &[u8]| {
         // Pinning would have every run on CPU 0.
         flags: number(&head[9..13]) | RXSTEER_NO_PIN,
         tick_ms: number(&head[13..17]),
+        rx_cpus: null(),
     };
     let mut given = vec![0_u64; size.max(8).div_ceil(8)].into_boxed_slice();
     let copied = (given.len() * 8).min(size_of::<Options>());
@@ -75,6 +83,7 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!(rxsteer_get_report(rx, &mut report), RXSTEER_OK);
             assert_eq!(report.packets, report.delivered + report.dropped);
             assert_eq!((report.delivered, report.reordered), (seen.into_inner(), 0));
+            assert!(report.refused <= report.delivered && report.sent == 0);
             let json = CStr::from_ptr(rxsteer_report_json(rx)).to_str().unwrap();
             assert!(json.starts_with('{') && json.ends_with('}'));
         }

@@ -166,6 +166,25 @@ fn example_counts_what_is_in_a_capture() {
     }
 }
 
+/// With live interfaces it is tested by rxsteer-live.
+#[test]
+fn filter_is_built_and_says_what_is_wrong() {
+    for compiler in compilers("filter_is_built_and_says_what_is_wrong") {
+        let installed = Installed::get();
+        let program = installed.compile(compiler, "shared", "examples/filter.c", &["-O2"]);
+        let run = |arguments: &[&str]| {
+            let output = output(installed.command(&program).args(arguments));
+            assert_eq!(output.status.code(), Some(2), "{compiler}, {arguments:?}");
+            text(&output)
+        };
+        assert_eq!(run(&[]), "Usage: filter live:IFACE,IFACE PORT [CPUS]\n");
+        let missing = run(&["packet:no-such-interface,lo", "53"]);
+        assert!(missing.contains("there is no interface 'no-such-interface'"), "{missing}");
+        let capture = run(&["traffic.pcap", "53"]);
+        assert!(capture.contains("RXSTEER_FORWARD requires live interfaces"), "{capture}");
+    }
+}
+
 #[test]
 fn boundary_holds_under_the_address_sanitizer() {
     for compiler in compilers("boundary_holds_under_the_address_sanitizer") {

@@ -15,35 +15,27 @@
 //!
 //! # A probe on live interfaces
 //!
-//! A [`PacketSource`](source::PacketSource) is one socket on one interface, for one RX thread. For a busy interface with
-//! several RX queues, open several sources, each with a share of the queues. Sources of several interfaces work together
-//! in the same way. The report, and the counters during the run, show how many packets the kernel dropped because
-//! handlers were too slow.
+//! [`source::open_live`] opens all RX queues of several interfaces, by packet sockets or AF_XDP, and each RX queue has an
+//! RX thread. The report, and the counters during the run, show how many packets the kernel dropped because handlers were
+//! too slow.
 //!
 //! ```no_run
-//! use rxsteer::source::{PacketOptions, PacketSource, Source};
+//! use rxsteer::source::{LiveOptions, Source, interfaces, open_live};
 //! use rxsteer::{CpuSet, PacketList, PipelineBuilder, Policy};
 //! use std::collections::HashMap;
-//! use std::sync::Arc;
-//! use std::sync::atomic::{AtomicBool, Ordering};
+//! use std::sync::atomic::Ordering;
 //! use std::time::Duration;
 //!
-//! let end = Arc::new(AtomicBool::new(false));   // to be set by a signal handler, say: then all sources end
-//! let rx_cpus: CpuSet = "0-1".parse()?;
-//! let mut sources = Vec::new();
-//! for (rx_queue, own) in (0..2).zip(0..) {
-//!     let mut options = PacketOptions::default();
-//!     options.rx_queue = rx_queue;              // its number here: each source has another
-//!     options.share = (own, 2);                 // of the interface's RX queues: 0, 2, 4 … and 1, 3, 5 …
-//!     options.promiscuous = true;               // also what is not for this host
-//!     options.stop = end.clone();               // it receives from here on, before the pipeline starts
-//!     sources.push(PacketSource::with("eth0", options)?);
-//! }
-//! let report = PipelineBuilder::new(Policy::Rps, "0-7".parse()?)
-//!     .rx_queues(2)
-//!     .rx_cpus(rx_cpus.iter())                  // one thread, and one source, for each
+//! let interfaces = interfaces([("eth0", 2), ("eth1", 1)])?;   // each with its number of RX threads
+//! let mut options = LiveOptions::default();
+//! options.promiscuous = true;                   // also what is not for this host
+//! let end = options.stop.clone();               // to be set by a signal handler, say
+//! let mut live = open_live(&interfaces, &options)?;   // it receives from here on, before the pipeline starts
+//! let rx_cpus: CpuSet = "0-2".parse()?;
+//! let report = PipelineBuilder::new(Policy::Rps, "3-7".parse()?)
+//!     .interfaces(&interfaces, rx_cpus.iter())
 //!     .run_watched(
-//!         &mut sources,
+//!         &mut live.sources,
 //!         |cpu| {
 //!             let mut bytes = HashMap::new();   // a table of this CPU: no lock
 //!             move |list: &PacketList<'_>| {
@@ -67,7 +59,7 @@
 //!             });
 //!         },
 //!     )?;
-//! for source in &mut sources {
+//! for source in &mut live.sources {
 //!     source.take_issues().iter().for_each(|issue| eprintln!("{issue}"));
 //! }
 //! println!("{} packets, {} dropped here", report.packets, report.drops.total());

@@ -29,7 +29,7 @@ use super::xdp::{dropped, quiet};
 const FLOWS: u32 = 6;
 
 /// Three hosts in a row; the middle one becomes the bridge.
-fn row(options: LinkOptions) -> Testbed {
+pub(crate) fn row(options: LinkOptions) -> Testbed {
     bridging(Testbed::router(options).unwrap())
 }
 
@@ -54,7 +54,7 @@ fn turned(link: &Link) -> Link {
 }
 
 /// Frames that are sent by an XDP program arrive at an interface that has one.
-fn pass(testbed: &Testbed) -> [Pass; 2] {
+pub(crate) fn pass(testbed: &Testbed) -> [Pass; 2] {
     let middle = &testbed.namespaces[1];
     [&testbed.links[0].far, &testbed.links[1].near].map(|end| Pass::attach(middle, end).unwrap())
 }

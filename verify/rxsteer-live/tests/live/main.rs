@@ -9,6 +9,7 @@
 mod advice;
 mod balance;
 mod bridge;
+mod c_library;
 mod captures;
 mod cards;
 mod clients;
