@@ -68,7 +68,7 @@ pub(crate) fn work(cpu: usize, lists: Receiver<Vec<u32>>, each: Duration, done: 
     }
 }
 
-/// Works for this time for each of some packets.
+/// Works for `work` on each of `packets` packets.
 pub(crate) fn spend(work: Duration, packets: u64) {
     if work.is_zero() {
         return;

@@ -5,7 +5,7 @@
 //!                       └ a record in /run, written first, has what is restored
 //! ```
 //!
-//! A record of another network namespace is ignored: its interface does not belong to this one.
+//! A record of another network namespace is kept: its interface does not belong to this one.
 //!
 //! Restored are: the name, whether it is up, addresses, routes, GRO, the kernel's own steering on its queues, and
 //! threaded NAPI.

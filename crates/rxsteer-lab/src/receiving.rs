@@ -331,7 +331,7 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Reads every frame of every block, and works for this time for each.
+    /// Reads every frame of every block, and works for `work` on each.
     fn read(&self, mut socket: PacketSocket, seen: &AtomicU64, end: &AtomicBool, work: Duration) {
         self.gate.wait();
         let mut bytes = 0;

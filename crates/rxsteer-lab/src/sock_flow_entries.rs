@@ -1,5 +1,5 @@
-//! The kernel's table of desired CPUs, `rps_sock_flow_entries`: one number for the whole machine, so a namespace does
-//! not contain the effect of an experiment.
+//! The kernel's table of desired CPUs, `rps_sock_flow_entries`: one number for the whole machine, so what an
+//! experiment sets also holds outside its namespaces.
 //!
 //! A record of the old value is written before the new one, so that the next experiment restores what a killed one left.
 

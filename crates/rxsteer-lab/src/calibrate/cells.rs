@@ -13,7 +13,7 @@ pub const INLINE_FLOWS: u32 = 64;
 pub const INLINE_LENGTH: u32 = 64;
 /// A long frame.
 pub(super) const LONG: u32 = 1514;
-/// A larger number of flows.
+/// Larger numbers of flows.
 pub(super) const MORE: u32 = 1024;
 pub(super) const MANY: u32 = 4096;
 /// Rules of a firewall.

@@ -89,7 +89,7 @@ fn time<'a>(cells: &[Cell], times: &[&'a Time], of: Cell) -> &'a Time {
     times[index]
 }
 
-/// `flow_miss` and `flow_cache`, from the extra cost of a packet of one of 1024 and of 8192 flows compared with 64
+/// `flow_miss` and `flow_cache`, from the extra cost of a packet of one of 1024 and of 4096 flows compared with 64
 /// flows.
 fn flow_costs(more: f64, many: f64) -> (f64, f64) {
     let shares = |cache: f64| {

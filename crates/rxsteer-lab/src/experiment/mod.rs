@@ -86,7 +86,7 @@ pub struct Scale {
 impl Scale {
     /// The short run.
     pub const QUICK: Scale = Scale { quick: true, rounds: 2 };
-    /// The run whose figures are conclusive.
+    /// The run whose figures can have a verdict.
     pub const FULL: Scale = Scale { quick: false, rounds: 9 };
 
     /// `short` in a quick run, otherwise `full`.

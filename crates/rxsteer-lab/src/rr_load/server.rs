@@ -74,7 +74,7 @@ fn answer(mut streams: Vec<TcpStream>, work: &impl Fn(u64), stop: &AtomicBool) -
     Ok(served)
 }
 
-/// Works for this time in user space.
+/// Works for `work` in user space.
 pub(super) fn spend(work: Duration) {
     if work.is_zero() {
         return;

@@ -2,9 +2,9 @@
 //!
 //! The simulator's costs are constants, and its threads process their events in order, so its slowest requests are
 //! hardly slower than the median. Therefore the calibration corrects the 99th percentiles. In a closed loop, the factor
-//! is the ratio of measured to simulated p99 of the calibrated load. In an open loop, both percentiles get what the
-//! corresponding percentile under a light load exceeds the CPU time by. The null model is corrected in the same way, by
-//! the figures without steering.
+//! is the ratio of measured to simulated p99 of the calibrated load. In an open loop, median and p99 grow by as much as
+//! those of the calibrated light load exceed the CPU time. The null model is corrected in the same way, by the figures
+//! without steering.
 
 use super::{Calls, Expected, Frames, LabError, Load, Method, Result, Speeds, requests_set};
 use crate::calibrate::{RULES, rules_set};
@@ -195,9 +195,9 @@ impl<'a> Model<'a> {
         Ok(rate.map(|rate| Expected { rate, p50: None, p99: None }))
     }
 
-    /// Requests are threads that work for this time each. The extra time of a method compared with no steering is
-    /// protocol work on the CPU to which it steers. On a veth the CPU that sends also receives, so each CPU has a
-    /// queue.
+    /// The simulator's result for requests: threads work for each of them. The extra time of a method compared with no
+    /// steering is protocol work on the CPU to which it steers. On a veth the CPU that sends also receives, so each CPU
+    /// has a queue.
     fn requests(&self, method: Method, load: &Calls, speeds: Speeds) -> Result<Option<Simulated>> {
         let (_, policy) = method.simulated();
         let plain = self.costs(&requests_set(Method::None))?.protocol;

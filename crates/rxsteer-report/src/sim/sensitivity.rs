@@ -9,7 +9,7 @@ use rxsteer_sim::compare::WORTH;
 use rxsteer_sim::metric::{Metric, Subject};
 use rxsteer_sim::sensitivity::Change;
 
-/// The most traffics whose figures are shown; the JSON has all.
+/// With more traffics than this, the table has only figures of the whole run; the JSON has all.
 const MOST_TRAFFICS: usize = 3;
 
 /// The table, and the costs that the main figure depends on.
