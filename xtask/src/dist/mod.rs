@@ -111,8 +111,8 @@ fn make(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// If the component rust-src is installed, the standard library's sources have a path below this user's home. Without
-/// it they have the path that this returns.
+/// Returns a prefix map for the paths of the standard library's sources. If the component rust-src is installed, these
+/// paths are below this user's home; without it they are the paths to which this map leads.
 fn std_sources() -> Result<String> {
     let sysroot = text(Command::new("rustc").args(["--print", "sysroot"]))?;
     let version = text(Command::new("rustc").arg("-vV"))?;
