@@ -40,8 +40,8 @@ fn no_flow_is_reordered_under_any_policy_cpu_count_and_list_length() {
     }
 }
 
-/// The order check must be able to fail: two workers get the same numbered frames in turn, and the check must find them
-/// out of order.
+/// The order check of a run must be able to fail: if numbered frames of one flow are handed off to two workers in turn
+/// without the policy, it must find them out of order.
 #[test]
 fn order_check_finds_what_hand_off_can_reorder() {
     let mut config = config("none", "0-1");
