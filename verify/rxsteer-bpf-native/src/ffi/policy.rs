@@ -252,7 +252,7 @@ impl NativePolicy {
         slot.checked_sub(1).map(|slot| (slot / abi::STEER_SPARSE_ROW, slot % abi::STEER_SPARSE_ROW))
     }
 
-    /// What `rx_cpu` counted in a bucket, or, after the buckets, for a CPU: packets, flow and votes.
+    /// What `rx_cpu` counted in a bucket: packets, flow and votes. The indexes after those of the buckets are for CPUs.
     #[must_use]
     pub fn bucket(&self, rx_cpu: u32, bucket: u32) -> [u32; 3] {
         assert!(rx_cpu < self.sizes.rx_cpus && bucket < abi::STEER_MAX_BUCKETS + self.sizes.cpus);

@@ -107,7 +107,7 @@ impl<I: Inspector> Handler for Counting<I> {
 /// A bridge, the CPUs of its workers if it is rxsteer's, and how many CPUs a host needs for it.
 type Way = (&'static str, Option<&'static str>, usize);
 
-/// All compared bridges. The sender has CPU 0, and each of them receives on CPU 1.
+/// The compared bridges and the bare forwarder. The sender has CPU 0, and each of them receives on CPU 1.
 const WAYS: [Way; 7] = [
     ("bare AF_XDP, CPU 1", None, 2),
     ("rxsteer, CPU 1", Some("1-1"), 2),

@@ -66,8 +66,9 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 }
 
 fn host(namespace: &Namespace, arguments: &[&str]) -> Result<Output> {
-    // Not on the CPU that sends: it would stop sending meanwhile, which no NIC does, and the other CPU would empty its
-    // backlog. With priority over ordinary threads: otherwise it would run only when that backlog is empty.
+    // rxsteer does not run on the CPU that sends: the sender would have to stop meanwhile, which no NIC does, and the
+    // other CPU would empty its backlog. rxsteer has priority over ordinary threads; otherwise it would run only when
+    // that backlog is empty.
     let mut command = namespace.command("chrt");
     command.args(["-f", "1", "taskset", "-c", &OTHER.to_string()]);
     command.arg(rxsteer().map_err(anyhow::Error::msg)?);

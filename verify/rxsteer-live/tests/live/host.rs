@@ -67,7 +67,8 @@ fn pairs(testbed: &Testbed) -> Vec<(SocketAddr, SocketAddr)> {
     (0..FLOWS).map(pair).collect()
 }
 
-/// Waits for this many more frames, then for a pause, and returns how many each CPU has taken since `before`.
+/// Sends until this many more frames have arrived, pauses the sender, waits until no frame is under way, and returns
+/// how many each CPU has taken since `before`.
 fn taken(sender: &Datagrams, check: &OrderCheck, before: &[u64]) -> Vec<u64> {
     sender.resume();
     let (begun, first) = (Instant::now(), check.total().unwrap().frames);

@@ -146,7 +146,7 @@ fn numbers(capture: &Path) -> HashMap<u16, Vec<u32>> {
     }
 }
 
-/// Asserts that one of these captures has each flow completely and in order.
+/// Asserts that each flow is complete and in order in one of these captures.
 fn check(captures: [&Path; 2], frames: u32) {
     let mut seen = 0;
     let mut flows = std::collections::HashSet::new();
