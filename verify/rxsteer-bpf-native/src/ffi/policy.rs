@@ -67,7 +67,7 @@ pub struct NativePolicy {
 }
 
 impl NativePolicy {
-    /// The policy with tables of these sizes; [`NativePolicy::configure`] has to follow.
+    /// The policy with tables of these sizes; the caller must call [`NativePolicy::configure`] next.
     ///
     /// # Panics
     ///
@@ -83,7 +83,7 @@ impl NativePolicy {
                 && sizes.flow_log < 20
                 && sizes.tables < 2048
         );
-        // SAFETY: the sizes are in range, so that the tables have elements and can be had.
+        // SAFETY: the sizes are in range, so the tables have elements and can be allocated.
         let state = unsafe { native_policy_new(&raw const sizes) };
         NativePolicy { state: NonNull::new(state).expect("it aborts without memory"), sizes }
     }

@@ -18,12 +18,13 @@ use serde_json::Value;
 use super::receive_cost::Receiving;
 use super::rounds::{Plan, Variant, measure};
 
-/// Live frames from CPU 0 through a bridge of two interfaces: rxsteer's, and a bare AF_XDP forwarder on one CPU, each with
-/// so much work for each packet.
+/// Sends live frames from CPU 0 through a bridge of two interfaces: rxsteer's bridge, and a simple AF_XDP forwarder on
+/// one CPU, each with the same work for each packet.
 ///
-/// rxsteer receives on CPU 1, and works there and, where there are more CPUs, on others that neither send nor receive.
+/// rxsteer receives on CPU 1, and processes packets there and, if there are more CPUs, on CPUs that neither send nor
+/// receive.
 ///
-/// Packets sent on a second as quartiles, and their ratio within a round.
+/// Prints the forwarded packets per second as quartiles, and their ratio within a round.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab bridge-cost --work-ns 200 --rounds 15")]
 pub(crate) struct Options {

@@ -32,14 +32,15 @@ const AT_ONCE: u64 = 50_000;
 /// Rules that match nothing.
 const RULES: usize = 200;
 
-/// Counts what the kernel's RPS reorders while `rxsteer host apply` changes masks, and whether `--verify` undoes a wrong one.
+/// Counts what the kernel's RPS reorders while `rxsteer host apply` changes masks, and tests whether `--verify` undoes
+/// a bad change.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab kernel-rps --changes 200")]
 pub(crate) struct Options {
-    /// Changes of the mask.
+    /// Number of changes of the mask.
     #[arg(long, default_value_t = 200)]
     changes: u32,
-    /// Flows.
+    /// Number of flows.
     #[arg(long, default_value_t = 64)]
     flows: u32,
     /// Times between two frames, in ns: one that a CPU can keep up with, and one that it can't.
