@@ -197,7 +197,7 @@ fn packets_of_a_removed_queue_are_dropped_and_counted() {
     assert!(dropped > 1000 && report.delivered > 1000, "{dropped} dropped");
 }
 
-/// Where packets of each hash went, per CPU.
+/// Where packets of each hash were sent, by CPU.
 fn placed(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Placed {
     let (sender, seen) = mpsc::channel();
     let (pipeline, mut receivers) = Pipeline::start(config, |on| {
