@@ -58,7 +58,7 @@ fn make(options: &Options) -> Result<Outcome> {
         fs::create_dir_all(folder)?;
     }
     let time = text(shell::command("git").args(["log", "-1", "--format=%ct"]))?;
-    // Otherwise the panic messages would contain paths of this machine, which differ from machine to machine.
+    // Without this, the panic messages would contain paths of this machine, which differ from machine to machine.
     let home = std::env::var("CARGO_HOME")
         .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
     let maps = [
