@@ -1,4 +1,4 @@
-//! `rxsteer lab` as a program: each experiment in its short form; a killed lab leaves nothing.
+//! `rxsteer lab` as a program: each experiment in its short form. After a lab was killed, the next start cleans up.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
