@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Fixes the order of the turns; by default the order is random.
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// One JSON object instead of the table.
+    /// Prints one JSON object instead of the table.
     #[arg(long)]
     pub(crate) json: bool,
     /// What cargo passes to every bench target.

@@ -17,10 +17,10 @@ use crate::{Outcome, shell};
     after_help = "Examples:\n  cargo xtask bpf-cost\n  cargo xtask bpf-cost --cpus 1 --policies rps,rfs+sparse --rounds 15"
 )]
 pub(crate) struct Options {
-    /// Only these policies
+    /// Measures only these policies
     #[arg(long, value_name = "POLICIES")]
     policies: Option<String>,
-    /// CPUs that frames are steered to [default: 0-1]; with 1 all go where the fixed program sends them
+    /// CPUs that frames are steered to [default: 0-1]; with 1, all frames go to the CPU of the fixed program
     #[arg(long, value_name = "CPUS")]
     cpus: Option<String>,
     /// How often each policy is measured

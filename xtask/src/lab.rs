@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// What is handed on to the experiment.
+/// Arguments that are passed to the experiment.
 #[derive(Args)]
 #[command(after_help = "Example:\n  cargo xtask hand-off -- --rounds 15 --policy rfs+sparse\n\n\
                   What can be set: cargo xtask hand-off -- --help")]

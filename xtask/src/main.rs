@@ -49,7 +49,7 @@ enum Task {
     /// Measures packets a second from a live interface into an application: packet sockets with and without steering, fanout.
     LiveSources(lab::Options),
     BpfCost(bpf_cost::Options),
-    /// Measures loss and delay beside busy processes: the kernel's RPS, steering, none.
+    /// Measures loss and delay while processes keep the CPUs busy: with the kernel's RPS, with steering, and without.
     Busy(lab::Options),
     Dist(dist::Options),
     Live(live::Options),
@@ -58,9 +58,10 @@ enum Task {
     Package(package::Options),
     /// Measures how long status and explain take, and the event thread's longest round meanwhile.
     StatusCost(lab::Options),
-    /// Measures two flows through a router: the kernel's RPS, sparse steering, none.
+    /// Measures two flows through a router: with the kernel's RPS, with sparse steering, and without steering.
     Router(lab::Options),
-    /// Measures what viewers of metrics and page cost: none, one each second, a thousand slow clients.
+    /// Measures the cost of viewers of the metrics and the page: without viewers, with one each second, and with a
+    /// thousand slow clients.
     WatchCost(lab::Options),
     SimFits(sim_fits::Options),
     SimSoak(sim_soak::Options),

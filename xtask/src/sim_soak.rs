@@ -5,7 +5,8 @@ use clap::Args;
 
 use crate::{Outcome, shell};
 
-/// Runs the built-in scenarios with random faults: is a flow overtaken, or a packet lost uncounted?
+/// Runs the built-in scenarios with random faults, and checks that no flow is overtaken and no packet is lost without
+/// being counted.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cargo xtask sim-soak --seeds 10000\n  \
                   cargo xtask sim-soak --scenario rpc-8 --seed 17")]

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs in a virtual machine of `cargo xtask vm`, as root: prepares the machine, runs the tests, ends the machine.
 #
-# /run/shared comes from the host. `machine` there says what to do, as assignments: driver, offline (numbers of CPUs) and
-# command (the tests), and exports what the tests read. The output of the tests goes to `out` and `err`, the kernel's log to `log`; `status` is written last. `alive` is written again and again, as long as
-# the machine runs programs; `symbols` has the addresses of the kernel's functions.
+# /run/shared comes from the host. The file `machine` there contains assignments: driver, offline (numbers of CPUs) and
+# command (the tests); and it exports the variables that the tests read. The output of the tests goes to `out` and `err`,
+# the kernel's log to `log`; `status` is written last. `alive` is written again and again, as long as the machine runs
+# programs; `symbols` has the addresses of the kernel's functions.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 shared=/run/shared
 driver='' offline=() command=()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes an initramfs that mounts a folder of the host read-only over 9p with an overlay on it, and the kernel's modules, and
-# becomes a command there.
+# Makes an initramfs that mounts a folder of the host read-only over 9p with an overlay on it, and the kernel's modules.
+# Its init then becomes a command.
 #
 # usage: initramfs.sh KERNEL_DIR OUT COMMAND      KERNEL_DIR is what kernel.sh makes; e.g. 'chroot /new /bin/bash guest.sh'
 set -euo pipefail
@@ -10,7 +10,7 @@ root=$(mktemp -d "${out%/*}/initramfs.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,lib,proc,sys,dev}
 cp "$(command -v busybox)" "$root/bin/busybox"
-# What is built into a kernel has no module.
+# Drivers that are built into a kernel have no module.
 number=10
 for module in $(for name in virtio_pci 9pnet_virtio 9p overlay; do
   modprobe -d "$kernel" -S "$version" --show-depends "$name" 2>/dev/null || true

@@ -4,9 +4,9 @@
 # usage: kernel.sh SUITE PATTERN DIR
 #   kernel.sh bookworm 'linux-image-6\.1\.[0-9-]+-amd64-unsigned' DIR
 #
-# Of the packages whose whole name matches PATTERN the newest is taken; a version in several packages is taken whole. The mirror
-# is the one that this host's apt uses. DIR gets vmlinuz and lib/modules/VERSION, or nothing. Exit 3: it cannot be
-# fetched here; the last line on standard error says why.
+# If the whole names of several packages match PATTERN, the script fetches the newest version, with all packages of that
+# version. It uses the mirror of this host's apt. DIR gets vmlinuz and lib/modules/VERSION, or nothing. Exit 3: the kernel
+# cannot be fetched here; the last line on standard error has the reason.
 set -euo pipefail
 suite=$1 pattern=$2 dir=$3
 
@@ -38,7 +38,7 @@ mapfile -t packages < <(grep -F -- "-$version" "$work/names")
 for package in "$work"/*.deb; do dpkg-deb -x "$package" "$work/tree"; done
 modules=$work/tree/usr/lib/modules
 [[ -d $modules ]] || modules=$work/tree/lib/modules
-# In newer packages it lies among the modules.
+# In newer packages the image is in the folder of the modules.
 image=$(find "$work/tree" -name 'vmlinuz*' -print -quit)
 [[ -n $image ]] || cannot "there is no kernel in ${packages[*]}"
 mv "$image" "$work/new/vmlinuz"

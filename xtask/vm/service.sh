@@ -2,8 +2,8 @@
 # Runs in a virtual machine of `cargo xtask dist --check-only service`, started by systemd: installs the package, and uses its
 # units as an administrator would, with real udev.
 #
-# /run/shared comes from the host; package.deb is there. What happens goes to `out`, what went wrong to `err`, both outcomes to
-# `status`, which is written last.
+# /run/shared comes from the host; package.deb is there. `out` gets a log of the steps, `err` the errors, and `status` the
+# result, which is written last.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive
 shared=/run/shared
 exec >"$shared/out" 2>"$shared/err" </dev/null
@@ -55,7 +55,7 @@ appear() {
   ip -n far addr add 10.9.0.2/24 dev far0
   ip -n far link set far0 up
 }
-# An error here (no listener) is nothing: the frames are received all the same.
+# An error here (no listener) does not matter: the frames are received nevertheless.
 # shellcheck disable=SC2016
 send() { ip netns exec far bash -c 'for i in {1..300}; do echo "$i" >/dev/udp/10.9.0.1/9; done' 2>/dev/null || true; }
 status() { rxsteer status veth0 --json | tr -d ' \n'; }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * What the library promises at its boundary, mistakes of the caller included. Prints what does not hold, and ends with 1.
+ * Checks what the library guarantees at its boundary, even if the caller makes mistakes. Prints each check that fails,
+ * and then exits with status 1.
  */
 #define _DEFAULT_SOURCE /* usleep */
 #include <arpa/inet.h>
@@ -43,12 +44,12 @@ static rxsteer_verdict look(void *user, const rxsteer_list *list)
         seen->odd = 1;
     for (size_t i = 0; i < list->count; i++) {
         const rxsteer_packet *packet = rxsteer_packet_at(list, i);
-        /* Reads each byte, for the address sanitizer. */
+        /* Reads each byte, so that the address sanitizer checks it. */
         for (uint32_t byte = 0; byte < packet->captured_len; byte++)
             seen->sum[list->worker] += packet->data[byte];
         seen->packets[list->worker]++;
         seen->captured[list->worker] += packet->captured_len;
-        /* One RX queue, and flows that stay: a worker sees them as they came. */
+        /* There is one RX queue, and flows do not move, so a worker gets packets in the order of their arrival. */
         if (packet->timestamp_ns < seen->last_time[list->worker])
             seen->out_of_order = 1;
         seen->last_time[list->worker] = packet->timestamp_ns;
@@ -139,7 +140,8 @@ static void runs(void)
     CHECK(json && json[0] == '{' && strstr(json, "\"delivered\":50000"));
     CHECK(rxsteer_get_report(rx, NULL) == RXSTEER_ERROR && SAYS("report is NULL"));
 
-    /* A program of before some field, and one of after the next. */
+    /* The report of a program that was compiled before a field existed, and of one that was compiled after another
+     * was added. */
     struct { rxsteer_report report; uint64_t more; } larger = { { 0 }, 9 };
     larger.report.size = sizeof larger;
     CHECK(rxsteer_get_report(rx, &larger.report) == RXSTEER_OK);
@@ -174,7 +176,7 @@ static void stops(void)
     CHECK(rxsteer_close(rx) == RXSTEER_OK);
 }
 
-/* A worker without packets is called, too. */
+/* The handler is also called for a worker without packets. */
 static rxsteer_verdict stop_after_ticks(void *user, const rxsteer_list *list)
 {
     struct seen *seen = user;
@@ -204,7 +206,7 @@ static void ticks(void)
     CHECK(rxsteer_close(seen.rx) == RXSTEER_OK);
 }
 
-/* A live interface, where the machine lets it: what the kernel gives is processed, and a stop ends it. */
+/* A live interface, if the machine allows it: packets from the kernel are processed, and a stop ends the run. */
 static rxsteer_verdict stop_at_first(void *user, const rxsteer_list *list)
 {
     struct seen *seen = user;
@@ -350,7 +352,7 @@ static void refusals(void)
     rxsteer_close(rx);
     newer.more = 1;
     CHECK(!rxsteer_open(fine, &newer.options) && SAYS("a field is set"));
-    /* A program of before the second field. */
+    /* The options of a program that was compiled before the second field existed. */
     rxsteer_options older = { .size = offsetof(rxsteer_options, policy), .policy = (const char *)1 };
     rx = rxsteer_open(fine, &older);
     CHECK(rx);

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// The compilers to be tested with, and what each is given.
+/// The compilers to test with, and the arguments for each.
 const COMPILERS: [&str; 2] = ["gcc", "clang"];
 const FLAGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-pthread"];
 const SANITIZERS: &str = "-fsanitize=address,undefined";
@@ -43,7 +43,7 @@ fn succeed(command: &mut Command) -> String {
     text(&output)
 }
 
-/// The libraries installed by install.sh: both, and below `static` the static one alone.
+/// The libraries that install.sh installed: both of them, and below `static` only the static one.
 struct Installed {
     folder: TempDir,
 }
@@ -53,7 +53,7 @@ impl Installed {
         static INSTALLED: OnceLock<Installed> = OnceLock::new();
         INSTALLED.get_or_init(|| {
             let folder = tempfile::tempdir().expect("a folder");
-            // Tests lie beside the libraries that were built for them.
+            // The test programs are in the same folder as the libraries that were built for them.
             let test = std::env::current_exe().expect("a path");
             let built = test.parent().expect("a folder");
             let install = |built: &Path, prefix: &Path| {
@@ -76,7 +76,7 @@ impl Installed {
         self.folder.path().join(kind)
     }
 
-    /// What pkg-config says for this kind of library.
+    /// The flags that pkg-config prints for this kind of library.
     fn flags(&self, kind: &str) -> Vec<String> {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_PATH", self.prefix(kind).join("lib/pkgconfig"));
@@ -84,7 +84,7 @@ impl Installed {
         succeed(command.arg("rxsteer")).split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Compiles a C file; the program.
+    /// Compiles a C file; returns the path of the program.
     fn compile(&self, compiler: &str, kind: &str, source: &str, more: &[&str]) -> PathBuf {
         let name = source.replace(['/', '.'], "-");
         let program = self.folder.path().join(format!("{compiler}-{kind}-{name}{}", more.concat()));
@@ -94,7 +94,7 @@ impl Installed {
         program
     }
 
-    /// A program that finds the shared library.
+    /// A command for a program, with which the program finds the shared library.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_LIBRARY_PATH", self.prefix("shared").join("lib"));
@@ -238,7 +238,7 @@ fn valgrind_finds_nothing() {
     assert!(said.starts_with("4 packets"), "{said}");
 }
 
-/// The header is C++ as well.
+/// The header is also valid C++.
 #[test]
 fn header_compiles_as_cpp() {
     let compilers = ["g++", "clang++"]

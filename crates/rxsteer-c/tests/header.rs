@@ -37,7 +37,7 @@ fn generated() -> String {
     let mut header = Vec::new();
     bindings.write(&mut header);
     let header = String::from_utf8(header).expect("UTF-8");
-    // Rust's headings of documentation.
+    // Replaces the headings of Rust documentation.
     let header = header.replace(" * # Safety\n", " * What the caller promises:\n");
     header.replace(
         "#ifdef __cplusplus\n}  // extern \"C\"",

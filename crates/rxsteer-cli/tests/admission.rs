@@ -1,11 +1,11 @@
-//! Admission to sparse slots in a replay: a scan beside large flows, with `after` and without.
+//! Admission to sparse slots in a replay: a scan together with large flows, with `after` and without it.
 
 use crate::program;
 use crate::program::pcap::{pcap, written};
 use crate::program::rxsteer;
 use serde_json::Value;
 
-/// A UDP frame of 60 bytes from 10.SOURCE, as it stands on the wire.
+/// A UDP frame of 60 bytes from 10.SOURCE, in wire format.
 fn frame(source: u32) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -16,8 +16,8 @@ fn frame(source: u32) -> Vec<u8> {
     frame
 }
 
-/// 5 s with 1,000 new flows of one packet in each; from the 3rd on, 4 flows of 500 packets a second beside them.
-/// Also the number of the large flows' packets.
+/// A capture of 5 s, with 1,000 new flows of one packet in each second; from the 3rd second on there are also 4 flows
+/// of 500 packets per second. Returns the number of the large flows' packets as well.
 fn scan() -> (Vec<u8>, u64) {
     let (mut frames, mut large) = (Vec::new(), 0);
     for millis in 0..5000u32 {
@@ -56,7 +56,7 @@ fn beside_a_scan_large_flows_get_slots_only_with_admission() {
     assert_eq!(in_slots("sparse:after=8"), large - 4 * 7, "from each flow's 8th packet on");
     assert_eq!(in_slots("sparse"), 16, "one packet of each of the scan's first flows");
 
-    // The third packet of a large flow: each round of the scan is followed by four.
+    // The number of the third packet of a large flow: four frames follow each second frame of the scan.
     let third = (2000 + 2 * 6 + 2).to_string();
     let explain = |extra: &[&str]| {
         let shared = ["explain", capture, "--frame", &third, "--policy", "sparse:after=8"];

@@ -1,8 +1,8 @@
-//! `rxsteer replay` over captures of third parties: the whole path, from file to report, against the
-//! counts of other tools.
+//! `rxsteer replay` over third-party captures: tests the whole path, from file to report, against the counts of other
+//! tools.
 //!
-//! The folder is not part of this repository: it is looked for in `RXSTEER_CAPTURES`, then beside
-//! the repository. Without it the test says SKIPPED.
+//! The folder is not part of this repository. The test searches for it in `RXSTEER_CAPTURES`, then beside the
+//! repository. Without it the test prints SKIPPED.
 
 use crate::reference::{folder, number, rows};
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn count(report: &Value, field: &str) -> u64 {
     report[field].as_u64().unwrap_or_else(|| panic!("{field} in {report}"))
 }
 
-/// What must hold of every report, whatever the capture.
+/// The properties that every report must have, whatever the capture.
 fn check_conservation(file: &str, report: &Value) {
     let dropped: u64 =
         report["dropped"].as_object().expect("by reason").values().filter_map(Value::as_u64).sum();
@@ -63,7 +63,7 @@ fn every_comparable_capture_gives_the_reference_counts() {
             ("flows_bidirectional", "outer_bidir_all"),
             ("flows_unidirectional", "outer_unidir_all"),
         ] {
-            // MPLS and PPPoE: one tool looks through them, the other doesn't; either is right.
+            // MPLS and PPPoE: one tool reads the packets inside, the other does not; either is right.
             let tools = ["tshark", "walker"].map(|tool| expected(&format!("{column}_{tool}")));
             assert!(tools.contains(&count(&report, field)), "{file}: {field} {tools:?} {report}");
         }

@@ -1,7 +1,7 @@
-//! `rxsteer check` on interfaces as they are.
+//! `rxsteer check` on real interfaces.
 //!
-//! What needs interfaces of its own makes them in a network namespace of its own, which takes root and `ip`; where that
-//! can't be had the test says SKIPPED. Nothing is loaded, and no interface of the host is touched.
+//! Tests that need their own interfaces create them in a separate network namespace, which requires root and `ip`;
+//! without these, the tests print SKIPPED. The tests load nothing, and change no interface of the host.
 
 use serde_json::Value;
 use std::io::Write;
@@ -30,7 +30,7 @@ fn report(command: &[&str]) -> Value {
     report
 }
 
-/// What was found about `topic` on the interface `name`.
+/// The finding about `topic` on the interface `name`.
 fn found<'a>(report: &'a Value, name: &str, topic: &str) -> &'a Value {
     let interfaces = report["interfaces"].as_array().expect("interfaces");
     let interface = interfaces.iter().find(|interface| interface["name"] == name);
@@ -44,11 +44,11 @@ fn skipped(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED check::{test}: {why}");
 }
 
-/// A network namespace that goes with the test.
+/// A network namespace, which is removed when this is dropped.
 struct Namespace(String);
 
 impl Namespace {
-    /// Makes one, or says why not.
+    /// Creates a namespace, or returns the reason why it cannot.
     fn new() -> Result<Namespace, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Namespace {
         );
     }
 
-    /// The report on these interfaces.
+    /// The report about these interfaces.
     fn check(&self, names: &[&str]) -> Value {
         report(&[&["ip", "netns", "exec", &self.0, RXSTEER, "check", "--json"], names].concat())
     }
@@ -135,7 +135,7 @@ fn load_is_reported_on_request() {
     assert_eq!(findings.iter().filter(|finding| finding["topic"] == "load").count(), 1);
     for wrong in ["0s", "2h", "soon"] {
         assert_eq!(status(&run(&[RXSTEER, "check", "--duration", wrong])), 2);
-        // The former name.
+        // The former name of the option.
         assert_eq!(status(&run(&[RXSTEER, "check", "--sample", wrong])), 2);
     }
 }
@@ -155,7 +155,7 @@ fn veth_pair_is_seen_as_it_is_set() {
     let report = namespace.check(&["veth*"]);
     assert_eq!(report["interfaces"].as_array().map(Vec::len), Some(2));
     assert_eq!(found(&report, "veth0", "up")["fix"], "ip link set dev veth0 up");
-    // Checksums are left to the device until set otherwise.
+    // The checksums are left to the device unless that is changed.
     let checksums = found(&report, "veth0", "peer_checksums");
     assert_eq!(
         (&checksums["blocks"], &checksums["fix"]),
@@ -209,9 +209,9 @@ fn veth_with_fewer_queues_than_its_peer_has_no_native_mode() {
             "no ethtool, or a kernel that does not say what XDP can do (before 6.3)",
         );
     }
-    // Without native mode there may be generic mode, or none that works.
+    // Without native mode, generic mode may work or not.
     for (count, states) in [("1", &["note", "no"][..]), ("2", &["fine"])] {
-        // It may have that many already, which ethtool calls an error.
+        // If the interface already has this many queues, ethtool returns an error.
         let _ = queues("veth0", "rx", count);
         let report = namespace.check(&["veth0"]);
         assert_eq!(report["interfaces"][0]["facts"]["rx_queues"].to_string(), count);
@@ -229,7 +229,7 @@ fn peer_in_another_namespace_is_not_guessed_at() {
     };
     near.inside(&["ip", "link", "add", "veth0", "type", "veth", "peer", "name", "away0"]);
     near.inside(&["ip", "link", "set", "away0", "netns", &far.0]);
-    // An interface with the number of the peer is not the peer.
+    // In this namespace, an interface with the index of the peer is not the peer.
     near.inside(&["ip", "link", "add", "veth2", "type", "veth", "peer", "name", "veth3"]);
     let report = near.check(&["veth0"]);
     let checksums = found(&report, "veth0", "peer_checksums");
@@ -294,7 +294,7 @@ fn sysfs_of_another_namespace_is_not_believed() {
     if !enter(&["true"]).is_ok_and(|output| output.status.success()) {
         return skipped(NAME, "there is no nsenter, or it may not enter");
     }
-    // Only the network namespace is entered: /sys still shows the one of the test.
+    // Only the network namespace is entered: /sys still shows the namespace of the test.
     let report = report(&["nsenter", &net, RXSTEER, "check", "veth0", "--json"]);
     assert_eq!(found(&report, "veth0", "rx_queues")["state"], "note");
     assert_eq!(found(&report, "veth0", "kernel_rps")["state"], "note");

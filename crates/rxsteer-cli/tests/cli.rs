@@ -1,4 +1,4 @@
-//! The program as it is used: output, exit status, messages.
+//! The program as users see it: output, exit status, messages.
 
 use crate::program::pcap::{pcap, written};
 use crate::program::{errors, rxsteer};
@@ -57,7 +57,8 @@ fn report_adds_up() {
 #[test]
 fn buckets_move_by_load_the_same_way_each_time() {
     let policy = "rps+balance:buckets=256,interval=10ms";
-    // A full backlog splits a batch, and an interval ends between two batches: with room for all, it ends at the same packet.
+    // A full backlog splits a batch, and an interval ends between two batches. With room for all packets, it ends at
+    // the same packet each time.
     let more = ["--cpus", "4", "--policy", policy, "--hash-seed", "2a", "--max-backlog", "32768"];
     let source = ["replay", "--synthetic", "packets=100000,flows=300"];
     let report = || json(&[&source[..], &more[..]].concat());
@@ -111,7 +112,7 @@ fn the_demo_runs() {
     let runs = demo["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 7);
     for run in runs {
-        // Four CPUs; the imbalance is that of the same report.
+        // There are four CPUs; the expected value follows from the imbalance of the same report.
         let fits = 4.0 / run["imbalance"].as_f64().expect("a number");
         assert!((run["fits"].as_f64().expect("a number") - fits).abs() < 1e-9, "{run:#}");
         let has_apps = run["scene"] == "applications";
@@ -137,7 +138,7 @@ fn policies_do_what_they_say() {
 
 #[test]
 fn overload_is_counted() {
-    // A packet takes a millisecond, so 20 000 of them don't get through while they are received.
+    // A packet takes a millisecond, so the workers cannot process all of the 20 000 packets while they are received.
     let overload =
         ["--cpus", "2", "--max-backlog", "16", "--on-full", "drop", "--work-ns", "1000000"];
     let report = json(&[&SYNTHETIC[..], &overload].concat());
@@ -251,7 +252,7 @@ fn closed_output_ends_it_quietly() {
     }
 }
 
-/// The commands that the help of the program lists.
+/// The commands in the help of the program.
 fn commands() -> Vec<String> {
     let help = rxsteer(&["--help"]);
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
@@ -384,7 +385,7 @@ fn decision_is_explained_as_it_is_made() {
     }
 }
 
-/// What `explain` says of a frame is what `replay` does with it.
+/// `explain` reports for a frame the decision that `replay` makes for it.
 #[test]
 fn frame_of_a_capture_is_explained() {
     let frame = |port: u8| {
@@ -425,7 +426,7 @@ fn frame_of_a_capture_is_explained() {
     }
     let output = rxsteer(&["explain", "nonsense"]);
     assert!(errors(&output).contains("SOURCE:PORT-DESTINATION"), "{}", errors(&output));
-    // A file's name need not be UTF-8.
+    // The name of a file need not be UTF-8.
     use std::os::unix::ffi::OsStrExt;
     let name = dir.path().join(std::ffi::OsStr::from_bytes(b"fo\xffur.pcap"));
     std::fs::copy(capture, &name).expect("a file can be copied");

@@ -49,7 +49,8 @@ fn commands(compared: &Value) -> Vec<&str> {
     compared["commands"].as_array().expect("commands").iter().filter_map(Value::as_str).collect()
 }
 
-/// Had the receiver run ahead of the workers, moves would be deferred, and by how much would differ from run to run.
+/// If the receiver ran ahead of the workers, moves would be deferred, by a number of packets that differs from run to
+/// run.
 #[test]
 fn flows_move_as_where_cpus_keep_up() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -158,7 +159,7 @@ fn what_has_no_flows_is_left_alone() {
     assert!(String::from_utf8_lossy(&one.stdout).contains("Leave it alone: there is one CPU"));
 }
 
-/// Frames of an unknown link type are no traffic that could be left alone.
+/// Frames of an unknown link type do not count as traffic that needs no steering.
 #[test]
 fn capture_that_cannot_be_read_is_no_quiet_one() {
     let dir = tempfile::tempdir().unwrap();

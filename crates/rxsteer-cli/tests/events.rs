@@ -58,7 +58,7 @@ fn drops_are_events_with_their_reason_in_a_file_that_is_continued() {
     }
 }
 
-/// Under systemd, standard error is a stream to the journal, which takes the level off each line.
+/// Under systemd, standard error is a stream to the journal, which removes the level from each line.
 #[test]
 fn journal_gets_lines_with_levels_and_no_messages() {
     let (mut journal, stderr) = UnixStream::pair().unwrap();
@@ -67,7 +67,7 @@ fn journal_gets_lines_with_levels_and_no_messages() {
     replay.env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino));
     replay.stdout(Stdio::piped()).stderr(OwnedFd::from(stderr));
     let child = replay.spawn().unwrap();
-    // The command has the other end of the socket, too.
+    // The command holds the other end of the socket as well; this closes it.
     drop(replay);
     let mut said = String::new();
     journal.read_to_string(&mut said).unwrap();

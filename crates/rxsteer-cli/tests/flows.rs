@@ -1,5 +1,5 @@
-//! Flow records as users get them: the files that `rxsteer replay --flows` writes and the table of
-//! `rxsteer flows`, against sums made here by a parser that shares nothing with rxsteer.
+//! Flow records as users get them: the files that `rxsteer replay --flows` writes, and the table of `rxsteer flows`,
+//! compared with sums that a separate parser computes here without code of rxsteer.
 
 mod captures;
 mod files;

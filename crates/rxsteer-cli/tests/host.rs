@@ -1,4 +1,4 @@
-//! `rxsteer host` on recorded hosts, below a folder of their own.
+//! `rxsteer host` on recorded hosts, in separate folders.
 
 use rxsteer_host::change::{Journal, Lock};
 use rxsteer_host::testing::{MachineSpec, NicSpec};
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// A recorded host, gone when this is dropped.
+/// A recorded host, removed when this is dropped.
 struct Host {
     root: Root,
     folder: tempfile::TempDir,
@@ -33,7 +33,7 @@ impl Host {
         command.env("COLUMNS", "100").stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What it prints, where it ends with this status.
+    /// The output of a command, which must end with this status.
     fn says(&self, arguments: &[&str], status: i32) -> String {
         let output = self.run(arguments);
         let text = [&output.stdout[..], &output.stderr[..]].concat();
@@ -93,7 +93,7 @@ fn snapshots_of_recorded_hosts() {
         let host = Host::of(&machine);
         snapshot(&format!("show-{name}"), &host.says(&["show"], 0));
         let plan = host.says(&["apply", "eth0", "--rfs", "--xps", "--flow-limit", "--dry-run"], 0);
-        // The last of 64 queues says as much as all.
+        // The plan for the last of 64 queues is enough for the snapshot.
         let lines: Vec<&str> = plan.lines().collect();
         let cut = lines.len().saturating_sub(24);
         let cut =
@@ -225,7 +225,7 @@ fn without_confirmation_it_is_undone() {
     assert!(!Journal::path(&host.root).exists());
 }
 
-/// A part of a line is no confirmation, and neither the end of the time nor a signal waits for the rest.
+/// A part of a line does not confirm, and neither the end of the time nor a signal waits for the rest.
 #[test]
 fn part_of_a_line_does_not_keep_it() {
     for signal in [None, Some("TERM")] {
@@ -250,7 +250,7 @@ fn part_of_a_line_does_not_keep_it() {
     }
 }
 
-/// What restore will do is what the values are now, not what apply set.
+/// `restore` shows changes from the present values, not from those that apply set.
 #[test]
 fn restore_looks_before_it_says_what_it_would_do() {
     let host = Host::small();
@@ -307,7 +307,7 @@ fn unit_and_rule_are_written_shown_and_removed() {
         rule.contains("rxsteer-host-eth0.service") && text.contains(rule.lines().last().unwrap()),
         "{rule}"
     );
-    // They are ours, so they are no one else's.
+    // These files belong to rxsteer, so they are not listed as those of others.
     let shown: Value = serde_json::from_str(&host.says(&["show", "--json"], 0)).unwrap();
     assert_eq!(shown["others"].as_array().unwrap().len(), 0, "{shown}");
     let text = host.says(&["restore", "--yes"], 0);
@@ -338,7 +338,7 @@ fn link_file_is_written_where_it_can_express_it() {
     let expected = "MACAddress=02:00:00:00:00:02\nType=ether\n\n[Link]\nNamePolicy=keep kernel\n\
                     MACAddressPolicy=persistent\nReceivePacketSteeringCPUMask=0-3,8\n";
     assert_eq!(link, expected);
-    // With RFS it takes a unit, and the file goes.
+    // RFS requires a unit, so the file is removed.
     let text = host.says(&["apply", "eth0", "--cpus", "0-3,8", "--rfs", "--yes", "--persist"], 0);
     assert!(text.contains("systemd.link has no setting for RFS"), "{text}");
     assert!(!host.has(LINK) && host.has("/etc/systemd/system/rxsteer-host-eth0.service"));
@@ -371,7 +371,7 @@ fn verify_without_traffic_keeps_and_says_so() {
 #[test]
 fn folder_that_can_not_be_written_is_named() {
     let host = Host::small();
-    // A file is where the folder of the journal would be.
+    // A file has the path of the journal's folder.
     host.put("/run/rxsteer", "");
     let text = host.says(&["apply", "eth0", "--yes"], 2);
     assert!(text.contains("/run/rxsteer"), "{text}");
@@ -389,7 +389,7 @@ fn several_interfaces_are_set_together_or_not_at_all() {
     assert_eq!(all(), ["c", "c", "0"]);
     let text = host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
     assert!(text.contains("eth0, eth1 already has these settings"), "{text}");
-    // Without a name it is each NIC, and one that has no such setting keeps the others from being set.
+    // Without a name, apply changes every NIC. If one of several interfaces lacks the setting, none is changed.
     host.says(&["apply", "--cpus", "1-1", "--yes"], 0);
     assert_eq!(all(), ["2", "2", "2"]);
     assert!(host.says(&["apply", "eth0", "lo", "--cpus", "0-0", "--yes"], 2).contains("lo has no"));

@@ -1,4 +1,4 @@
-//! Tunnels that are steered by their number, in captures made by hand.
+//! Tunnels that are steered by their number, in generated captures.
 
 use crate::program;
 use crate::program::pcap::{pcap, written};
@@ -44,7 +44,7 @@ fn replay(capture: &Path, options: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The CPUs that got packets.
+/// The CPUs that received packets.
 fn cpus(report: &Value) -> usize {
     let per_cpu = report["cpus"].as_array().expect("an array").iter();
     per_cpu.filter(|cpu| cpu["delivered"].as_u64().expect("a count") > 0).count()

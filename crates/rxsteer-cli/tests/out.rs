@@ -1,4 +1,4 @@
-//! `rxsteer replay --out`: what goes in comes out, split by CPU, in order.
+//! `rxsteer replay --out`: all frames of the input are in the outputs, split by CPU, in order.
 
 use crate::program::pcap::{pcap, written};
 use crate::program::running;
@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 /// A frame: link type, time, length on the wire, bytes.
 type Frame = (u16, u64, u32, Vec<u8>);
 
-/// Every frame that can be read of a capture.
+/// All frames of a capture that can be read.
 fn frames(path: &Path) -> Vec<Frame> {
     let mut source =
         CaptureSource::open(&[path.to_owned()], CaptureOptions::default()).expect("a capture");
@@ -36,7 +36,7 @@ fn frames(path: &Path) -> Vec<Frame> {
     }
 }
 
-/// What makes two frames one flow: its fields, whichever direction.
+/// The fields that identify a flow, the same in both directions.
 fn flow_of(frame: &Frame) -> String {
     let link = LinkType::from_dlt(frame.0.into()).expect("a known link type");
     let key = dissect(link, &frame.3, DissectOptions::default()).key;
@@ -55,7 +55,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Replays a capture into `out`: the report, and the frames of each file.
+/// Replays a capture into `out`; returns the report, and the frames of each file.
 fn split(capture: &Path, out: &str, options: &[&str]) -> (Value, Vec<Vec<Frame>>) {
     let mut arguments = vec!["replay", text(capture), "--json", "--no-pin", "--out", out];
     arguments.extend(options);
@@ -164,7 +164,7 @@ fn program_behind_each_pipe_reads_a_whole_stream() {
         writer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let pipes: [PathBuf; 2] = ["0", "1"].map(|cpu| dir.path().join(cpu));
     running::wait_until(&mut writer, "make the pipes", |_| pipes.iter().all(|pipe| pipe.exists()));
-    // The other one is opened first: neither waits for the other.
+    // Opens the second pipe first: neither waits for the other.
     let readers = [1, 0].map(|cpu| {
         let pipe = pipes[cpu].clone();
         std::thread::spawn(move || {
@@ -184,7 +184,7 @@ fn program_behind_each_pipe_reads_a_whole_stream() {
     assert!(pipes.iter().all(|pipe| !pipe.exists()), "pipes that it made are removed");
 }
 
-/// The second packet comes a minute after the first, and no CPU has a block of packets to write before.
+/// The second packet comes a minute after the first, and until then no CPU has a full block of packets to write.
 #[test]
 fn file_has_packets_while_the_replay_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");

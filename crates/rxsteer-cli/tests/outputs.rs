@@ -1,4 +1,4 @@
-//! What the program writes and says: no input is replaced, nothing steers a terminal, memory that is short is said.
+//! Output files and messages: no input is replaced, no text controls the terminal, and a lack of memory is reported.
 
 use crate::program::pcap::{pcap, written};
 use crate::program::{errors, rxsteer};
@@ -17,7 +17,7 @@ fn assert_refused(output: &Output, words: &str) {
     assert!(output.stdout.is_empty());
 }
 
-/// A UDP port of this host that no process listens at: the network refuses what is sent there.
+/// A UDP port of this host on which no process listens, so the network refuses packets to it.
 #[test]
 fn records_that_are_not_sent_are_a_finding() {
     let port = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
@@ -30,7 +30,7 @@ fn records_that_are_not_sent_are_a_finding() {
     assert_refused(&seeds, "cannot be used with");
 }
 
-/// Events are appended to their file, so another file's content would be damaged.
+/// Events are appended to their file, so they would damage a file with other content.
 #[test]
 fn events_get_a_file_of_their_own() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -93,7 +93,7 @@ fn output_that_is_an_input_is_refused() {
         assert_refused(&report, "--report");
     }
     assert_eq!(fs::read(&capture).expect("it is there"), bytes);
-    // Another file is replaced, as ever.
+    // A file that is no input is replaced, as always.
     let other = written(dir.path(), "other.csv", b"old");
     let output = rxsteer(&["replay", text(&capture), "--flows", text(&other), "--cpus", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -118,7 +118,7 @@ fn data_set_named_like_a_csv_file_is_refused() {
     assert!(!path.exists());
 }
 
-/// Names are those of files that another user may have made.
+/// Another user may have chosen the names of these files.
 #[test]
 fn control_characters_in_names_are_escaped() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -158,7 +158,7 @@ fn control_characters_in_names_are_escaped() {
     assert_eq!(report["errors"][0]["file"], text(&odd), "JSON has the name as it is");
 }
 
-/// What `rxsteer` does with so many kilobytes of address space.
+/// Runs `rxsteer` with this many kilobytes of address space.
 fn limited(kilobytes: u32, arguments: &[&str]) -> Output {
     Command::new("sh")
         .args(["-c", &format!("ulimit -v {kilobytes}; exec \"$0\" \"$@\"")])
@@ -207,7 +207,7 @@ fn memory_that_can_not_be_had_is_said() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
 }
 
-/// Flows distinguished take memory as they come.
+/// Memory for flows is allocated when the flows arrive.
 #[test]
 fn memory_that_runs_out_ends_the_run_with_a_message() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -232,7 +232,7 @@ fn memory_that_runs_out_ends_the_run_with_a_message() {
 #[test]
 fn report_names_what_was_cut_and_left_out() {
     let dir = tempfile::tempdir().expect("a directory");
-    // IPv4 and TCP, and the capture ends behind the IP header.
+    // The frame has IPv4 and TCP, and the capture ends after the IP header.
     let mut cut = [0; 34];
     cut[12..14].copy_from_slice(&[8, 0]);
     (cut[14], cut[17], cut[22], cut[23]) = (0x45, 60, 64, 6);

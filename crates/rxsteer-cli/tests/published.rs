@@ -1,4 +1,4 @@
-//! `rxsteer sim --published` and `--fit` as they are used: JSON, text, refusals.
+//! `rxsteer sim --published` and `--fit` as users see them: JSON, text, refusals.
 
 use crate::program::{errors, rxsteer};
 use serde_json::Value;

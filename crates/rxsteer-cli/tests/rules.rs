@@ -1,4 +1,4 @@
-//! Rules before the policy, in captures made by hand.
+//! Rules before the policy, in generated captures.
 
 use crate::program::pcap::{pcap, written};
 use crate::program::{errors, rxsteer};
@@ -20,12 +20,12 @@ fn tcp(flow: u16, port: u16, vlan: Option<u16>, dscp: u8) -> Vec<u8> {
     frame
 }
 
-/// 64 flows of five packets each: those to port 22 are every fourth.
+/// 64 flows of five packets each; every fourth flow goes to port 22.
 fn frames() -> Vec<Vec<u8>> {
     (0..64 * 5u16).map(|n| tcp(n % 64, if n % 4 == 0 { 22 } else { 80 }, None, 0)).collect()
 }
 
-/// The frames as a capture of Ethernet.
+/// The frames in a capture of Ethernet.
 fn capture(folder: &Path, frames: &[Vec<u8>]) -> PathBuf {
     let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
     written(folder, "frames.pcap", &pcap(1, &frames))
@@ -58,7 +58,7 @@ fn packets_go_where_the_first_rule_says() {
             "{policy}"
         );
     }
-    // The first rule that matches holds, and the hash picks among the CPUs of a rule.
+    // The first rule that matches decides, and the hash selects one of the CPUs of the rule.
     let rules = ["--rule", "src 10.0.0.0/27 -> 5", "--rule", "port 22 -> 6-7", "--policy", "none"];
     let report = replay(&path, &rules);
     let hits: Vec<_> =
@@ -67,7 +67,7 @@ fn packets_go_where_the_first_rule_says() {
     assert_eq!(packets(&report, 5), 160);
     assert!(packets(&report, 6) > 0 && packets(&report, 7) > 0, "{report:#}");
     assert_eq!(packets(&report, 6) + packets(&report, 7), 40);
-    // Local is the CPU that receives, also under a policy that spreads.
+    // `local` means the CPU that receives, even under a policy that spreads flows.
     let local = ["--rule", "any -> local", "--rx-cpus", "3-3"];
     assert_eq!(packets(&replay(&path, &local), 3), 320);
 }
@@ -171,7 +171,7 @@ fn files_have_rules_in_order_and_mistakes_have_places() {
         ),
         "{said}"
     );
-    // A rule behind one that matches all its packets is named; it is no error.
+    // A rule after one that matches all its packets is reported, but is not an error.
     let rules = ["--rule", "tcp -> 1", "--rule", "tcp dst-port 22 -> 2"];
     let output =
         rxsteer(&[&["replay", path.to_str().unwrap(), "--cpus", "4"], &rules[..]].concat());

@@ -1,5 +1,5 @@
-//! `rxsteer run`, `status`, `set` and `explain --live` as far as nothing is attached: what is refused, how,
-//! and with which exit status. Steering itself is tested live, in `rxsteer-live`.
+//! `rxsteer run`, `status`, `set` and `explain --live` without attaching anything: what they refuse, with which message
+//! and which exit status. The tests in `rxsteer-live` cover the steering itself.
 #![cfg(feature = "xdp")]
 
 use std::io::Write;
@@ -13,7 +13,7 @@ fn output(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().expect("it can be started")
 }
 
-/// Refused before anything was done, with all of these words.
+/// Checks that a command was refused before it did anything, with all of these words.
 fn assert_refused(output: &Output, words: &[&str]) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -108,7 +108,7 @@ fn where_no_instance_listens_that_is_said() {
 fn auto_refuses_before_it_measures_what_it_could_not_do() {
     let auto = |more: &[&str]| rxsteer(&[&["auto", "lo"][..], more].concat());
     assert_refused(&auto(&["--cpus", "900-901"]), &["--cpus 900-901: CPUs 900-901 are not online"]);
-    // Longer than a test may take: what is left alone is not measured.
+    // The sample would take longer than a test may: an interface that is to be left alone is not measured.
     let alone = auto(&["--sample", "1h"]);
     let text = String::from_utf8_lossy(&alone.stdout);
     assert!(alone.status.success() && text.contains("Leave lo alone"), "{text}");

@@ -24,7 +24,7 @@ fn figures(runs: &Value, name: &str) -> Vec<f64> {
     runs.map(|run| run[name].as_f64().unwrap_or_else(|| panic!("{name} in {run}"))).collect()
 }
 
-/// A capture of so many UDP flows, each with a packet.
+/// A capture of this many UDP flows with one packet each.
 fn capture(flows: u8) -> Vec<u8> {
     let frame = |port: u8| {
         let mut frame = vec![0; 60];
@@ -73,7 +73,7 @@ fn input_is_read_once_or_for_each_secret_with_the_same_result() {
     let path = written(dir.path(), "some.pcap", &capture(40));
     let path = path.to_str().expect("UTF-8");
     let line = [path, "--cpus", "4", "--seeds", "3", "--hash-seed", "7"];
-    // At recorded speed the input is read for each secret; the capture lasts no time.
+    // With recorded speed, the input is read again for each secret; all frames of the capture have the same time.
     let paced = ["--speed", "recorded", "--on-full", "wait"];
     let [in_memory, again] = [&[][..], &paced].map(|more| replay(&[&line, more].concat()));
     assert_eq!(in_memory["packets"], 40);
@@ -84,7 +84,7 @@ fn input_is_read_once_or_for_each_secret_with_the_same_result() {
     assert!(applications["summary"]["at_home_share"]["maximum"].is_f64(), "{applications}");
 }
 
-/// The program with a capture on standard input.
+/// Runs the program with a capture on standard input.
 fn from_stdin(bytes: &[u8], arguments: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
         .args(["replay", "-", "--cpus", "4", "--no-pin", "--seeds", "3", "--json"])
@@ -95,7 +95,7 @@ fn from_stdin(bytes: &[u8], arguments: &[&str]) -> Output {
         .spawn()
         .expect("rxsteer can be started");
     let mut pipe = child.stdin.take().expect("a pipe");
-    // One that refuses it does not read it.
+    // A program that refuses the input does not read it.
     let _ = pipe.write_all(bytes);
     drop(pipe);
     ended(child)

@@ -1,4 +1,4 @@
-//! Signals that end a run, and those that were ignored when it began.
+//! Signals that end a run, and signals that were ignored when it began.
 
 use crate::program::pcap::{pcap, written};
 use crate::program::running::{INT, ended, mask, send, wait_until, waits_for};
@@ -17,14 +17,14 @@ fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// A capture of two frames that lie an hour apart.
+/// A capture of two frames that are an hour apart.
 fn slow_capture(dir: &Path) -> std::path::PathBuf {
     let mut file = pcap(1, &[&[0; 60], &[0; 60]]);
     file[24 + 16 + 60..][..4].copy_from_slice(&3601u32.to_le_bytes());
     written(dir, "slow.pcap", &file)
 }
 
-/// A paced replay, started by a shell after `before`.
+/// A replay at recorded speed, which a shell starts after `before`.
 fn replay(capture: &Path, before: &str) -> Child {
     Command::new("sh")
         .args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_rxsteer")])
@@ -36,7 +36,7 @@ fn replay(capture: &Path, before: &str) -> Child {
         .expect("a shell can be started")
 }
 
-/// It shows what was due until then: the first frame.
+/// The report has the frames that were due until the signal: the first one.
 #[test]
 fn interrupted_replay_shows_what_was_received() {
     for signal in ["-INT", "-TERM", "-HUP"] {
@@ -50,7 +50,7 @@ fn interrupted_replay_shows_what_was_received() {
     }
 }
 
-/// A pipe that gives nothing more is let go of on an interrupt, with what came through it.
+/// On an interrupt, the replay stops waiting for a pipe without data, and reports what it received through the pipe.
 #[test]
 fn interrupt_ends_the_wait_for_a_quiet_pipe() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
@@ -62,7 +62,7 @@ fn interrupt_ends_the_wait_for_a_quiet_pipe() {
         .expect("rxsteer can be started");
     let mut pipe = child.stdin.take().expect("a pipe");
     pipe.write_all(&pcap(1, &[&[0; 60]])).expect("it reads");
-    // The front of another frame.
+    // The beginning of another frame.
     pipe.write_all(&[0; 5]).expect("it reads");
     wait_until(&mut child, "wait for signals", |it| waits_for(it, INT));
     send(&child, "-INT");
@@ -72,7 +72,7 @@ fn interrupt_ends_the_wait_for_a_quiet_pipe() {
     assert_eq!(report["errors"], Value::Array(vec![]), "a pipe cut off is not damaged");
 }
 
-/// As under `nohup`, and as in the background of a shell without job control.
+/// The signal is ignored, as under `nohup`, and in the background of a shell without job control.
 #[test]
 fn signals_ignored_at_the_start_stay_ignored() {
     let dir = tempfile::tempdir().expect("a directory");

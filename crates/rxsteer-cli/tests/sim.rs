@@ -1,4 +1,4 @@
-//! `rxsteer sim` as it is used: output, exit status, messages.
+//! `rxsteer sim` as users see it: output, exit status, messages.
 
 use crate::program::running::{INT, ended, send, wait_until, waits_for};
 use crate::program::{errors, rxsteer};
@@ -145,7 +145,7 @@ fn mistakes_are_named_before_anything_runs() {
     }
 }
 
-/// What a run that lasts hours prints when it is interrupted so long after it began to listen.
+/// The output of a run of several hours, which is interrupted this long after it begins to wait for signals.
 fn interrupted_after(pause: Duration) -> Value {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
         .args(["sim", "router-one-queue", "--seconds", "3600", "--seeds", "3", "--json"])
@@ -161,10 +161,10 @@ fn interrupted_after(pause: Duration) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// The first seed lasts hours, and is given up; what it measured is shown.
+/// The run of the first seed would take hours, and is stopped; the report has the measurements so far.
 #[test]
 fn interrupt_shows_what_is_done() {
-    // The warm-up, in which nothing is measured, is over in milliseconds; on a busy host later.
+    // The warm-up, in which nothing is measured, ends after some milliseconds; on a busy host it takes longer.
     let pauses = [0, 1, 4, 16].map(Duration::from_secs).into_iter();
     let measured = |object: &Value| object["cells"][0]["runs"][0]["measured_ns"].as_u64();
     let object = pauses.map(interrupted_after).find(|object| measured(object).is_some());

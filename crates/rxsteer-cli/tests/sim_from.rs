@@ -1,13 +1,13 @@
-//! `rxsteer sim --from`: captures of third parties and flow records through a simulated machine.
+//! `rxsteer sim --from`: third-party captures and flow records through a simulated machine.
 //!
-//! The folder of captures is looked for as in `captures.rs`; without it those tests say SKIPPED.
+//! The tests search for the folder of captures as in `captures.rs`; without it they print SKIPPED.
 
 use crate::program::{errors, rxsteer};
 use crate::reference::{folder, number, rows};
 use serde_json::Value;
 use std::path::Path;
 
-/// The exit status, the report, and what was said beside it.
+/// The exit status, the report, and the text on standard error.
 fn sim(arguments: &[&str]) -> (i32, Value, String) {
     let output = rxsteer(&[&["sim", "--json"], arguments].concat());
     let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
@@ -50,7 +50,7 @@ fn every_capture_is_simulated_or_refused_with_the_reason() {
             assert_eq!(packets, number(&row, "packets_tshark"), "{name}");
             assert_eq!(count(&report, "bytes"), number(&row, "bytes_on_wire_tshark"), "{name}");
         }
-        // Damage is reported in both ways.
+        // The exit status and the report both show damage.
         let errors = report["from"]["errors"].as_array().expect("a list");
         assert_eq!(status == 1, !errors.is_empty(), "{name}: {stderr}");
         assert!(errors.is_empty() || stderr.contains(name), "{name}: {stderr}");
@@ -105,7 +105,7 @@ fn records_of_a_capture_have_its_packets_flows_and_bytes_in_every_format() {
             reports.push(report["cells"][0]["runs"][0]["run"].clone());
         }
     }
-    // Records are written in another order each time, but packets come by time.
+    // Records are written in another order each time, but packets are sent in the order of time.
     assert_eq!(reports[0], reports[2], "evenly: csv and jsonl");
     assert_eq!(reports[0], reports[4], "evenly: csv and the third");
     assert_ne!(reports[0], reports[1], "evenly and at random");

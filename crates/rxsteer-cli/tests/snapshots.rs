@@ -5,7 +5,7 @@
 //! INSTA_UPDATE=always cargo test -p rxsteer-cli snapshot
 //! ```
 //!
-//! Nothing here depends on the terminal, the user, or the host: what does is left out of the text.
+//! Nothing here depends on the terminal, the user, or the host: parts that do are removed from the text.
 
 use crate::program::pcap::{pcap, written};
 use rxsteer_user::core::Policy;
@@ -14,7 +14,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Columns of a line. Without a terminal `COLUMNS` says how many there are.
+/// Columns of a line. Without a terminal, `COLUMNS` sets the number.
 const COLUMNS: &str = "100";
 
 fn rxsteer(folder: &Path, arguments: &[&str]) -> Output {
@@ -32,7 +32,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Compares a text with the file of this name in a folder of `tests/snapshots`; says whether it is the same.
+/// Compares a text with the file of this name in a folder of `tests/snapshots`; returns whether it is the same.
 fn is_as_before(folder: &str, name: &str, text: &str) -> bool {
     let text = text.replace(env!("CARGO_PKG_VERSION"), "[version]");
     let compare = || {
@@ -45,7 +45,7 @@ fn is_as_before(folder: &str, name: &str, text: &str) -> bool {
     catch_unwind(compare).is_ok()
 }
 
-/// Fails after all texts were compared, so that one run shows all differences.
+/// Fails only after all texts were compared, so that one run shows all differences.
 fn assert_none(changed: &[String]) {
     assert!(
         changed.is_empty(),
@@ -54,7 +54,7 @@ fn assert_none(changed: &[String]) {
     );
 }
 
-/// The commands of a command, each with its own behind it.
+/// The commands below a command, each followed by its own commands.
 fn commands(of: &[String]) -> Vec<Vec<String>> {
     let line: Vec<&str> = of.iter().map(String::as_str).chain(["--help"]).collect();
     let help = stdout(&rxsteer(Path::new("."), &line));
@@ -106,8 +106,8 @@ fn snapshots_of_man_pages() {
     assert_none(&changed);
 }
 
-/// A capture with two packets of a flow, one of another, a frame that is not IP, and one whose header is damaged; it ends in
-/// the middle of a packet.
+/// A capture with two packets of one flow, one packet of another flow, a frame that is not IP, and a frame whose header
+/// is damaged; the capture ends in the middle of a packet.
 fn damaged_capture(folder: &Path) {
     let udp = |host: u8, port: u8| {
         let mut frame = vec![0; 60];
@@ -128,12 +128,13 @@ fn damaged_capture(folder: &Path) {
     written(folder, "wireless.pcap", &pcap(105, &[&[0; 60], &[0; 60]]));
 }
 
-/// Where a column of the table of CPUs begins whose figures depend on timing; all behind it do, too.
+/// The position of the first column of the table of CPUs whose figures depend on timing; the figures of all later
+/// columns do, too.
 fn timing_begins(line: &str) -> Option<usize> {
     line.starts_with(" CPU").then(|| line.find("wake-ups"))?
 }
 
-/// The text without what depends on timing.
+/// The text without the parts that depend on timing.
 fn untimed(text: &str) -> String {
     let mut lines = Vec::new();
     let mut timed_from = None;
@@ -159,7 +160,7 @@ fn untimed(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The object without what depends on timing or on the host.
+/// The object without the parts that depend on timing or on the host.
 fn untimed_json(value: &mut Value) {
     const TIMED: [&str; 7] =
         ["elapsed_ns", "delay_p50_ns", "delay_p99_ns", "kicks", "lists", "queued", "pinned"];
@@ -178,7 +179,7 @@ fn untimed_json(value: &mut Value) {
     }
 }
 
-/// A command line, what it printed, and how it ended.
+/// A command line, its output, and its exit status.
 fn transcript(folder: &Path, line: &str) -> String {
     let output = rxsteer(folder, &line.split(' ').collect::<Vec<_>>());
     let mut text = format!("$ rxsteer {line}\n");
@@ -347,7 +348,7 @@ fn snapshots_of_messages() {
     compare_messages(folder.path(), "messages", &lines);
 }
 
-/// A build without the in-kernel path refuses these commands altogether.
+/// A build without the in-kernel path refuses these commands.
 #[cfg(feature = "xdp")]
 #[test]
 fn snapshots_of_messages_of_set() {
@@ -377,7 +378,7 @@ fn compare_messages(folder: &Path, name: &str, lines: &[&str]) {
     }
 }
 
-/// What bash offers for the last word of a command line.
+/// The completions that bash offers for the last word of a command line.
 fn completed(folder: &Path, line: &str) -> Vec<String> {
     let script = stdout(&rxsteer(folder, &["completions", "bash"]));
     written(folder, "completions", script.as_bytes());
@@ -393,7 +394,7 @@ fn completed(folder: &Path, line: &str) -> Vec<String> {
     stdout(&bash).lines().map(str::to_owned).collect()
 }
 
-/// What bash offers for `word` after a command, where these characters divide words beside blanks.
+/// The completions that bash offers for `word` after a command, if these characters and blanks separate words.
 fn asked(folder: &Path, command: &str, word: &str, breaks: &str) -> Vec<String> {
     let script = stdout(&rxsteer(folder, &["completions", "bash"]));
     written(folder, "completions", script.as_bytes());
@@ -439,7 +440,7 @@ fn completion_knows_the_values_of_options() {
     }
     let scenarios = completed(folder.path(), "rxsteer sim ro");
     assert!(scenarios.contains(&"router-one-queue".to_owned()), "{scenarios:?}");
-    // Names of settings and their values, as words of their own and as bash divides them.
+    // Names of settings and their values, as whole words and as bash separates them.
     let settings = completed(folder.path(), "rxsteer set ");
     for setting in ["policy=rps", "cpus=", "queue-size=", "rule=", "threads=fifo", "shadow=off"] {
         assert!(settings.contains(&setting.to_owned()), "{setting} of {settings:?}");
@@ -451,7 +452,7 @@ fn completion_knows_the_values_of_options() {
         assert_eq!(asked(folder.path(), "set eth0", word, ""), full.collect::<Vec<_>>(), "{word}");
         assert_eq!(asked(folder.path(), "set eth0", word, "="), values, "{word}");
     }
-    // Files where there is a file to name, and nothing where there is a number.
+    // Files are offered for options that take a file; for options that take a number, nothing is offered.
     assert!(
         completed(folder.path(), "rxsteer replay --config comp")
             .contains(&"completions".to_owned())

@@ -1,4 +1,4 @@
-//! `rxsteer status` of a replay that runs: its counts add up at any time, and at the end they are those of the report.
+//! `rxsteer status` of a running replay: its counts add up at any time, and at the end they are those of the report.
 
 use crate::program::pcap::pcap;
 use crate::program::running::{ended, send, wait_until};
@@ -33,7 +33,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// A replay that waits for its first frame, once it answers.
+/// Starts a replay that waits for its first frame; returns once it answers.
 fn waiting_replay(socket: &Path) -> Child {
     let mut child = replay(&["-"], socket, Stdio::piped());
     begin_capture(&mut child);
@@ -41,12 +41,12 @@ fn waiting_replay(socket: &Path) -> Child {
     child
 }
 
-/// Nothing runs before what a capture begins with.
+/// Writes the header of a capture; the replay does not start before it has read this.
 fn begin_capture(child: &mut Child) {
     child.stdin.as_mut().expect("a pipe").write_all(&pcap(1, &[])).expect("it reads");
 }
 
-/// The status of the instance there, once there is one.
+/// The status of the instance at the socket, if it answers.
 fn status(socket: &Path, flows: &str) -> Option<Value> {
     let output = rxsteer(&["status", "--json", "--flows", flows, "--socket", text(socket)]);
     output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("an object"))
@@ -81,7 +81,7 @@ fn counts_are_those_of_the_report_when_all_is_read() {
     let mut child = replay(&arguments, &socket, Stdio::piped());
     let mut frames: Vec<Vec<u8>> = (0..200).map(|number| frame(number % 50)).collect();
     frames.push(vec![0xff; 60]);
-    // A frame of IPv4 whose header says that it has no length.
+    // An IPv4 frame whose header claims a length of 0.
     frames.push([&[0; 12][..], &[0x08, 0x00], &[0; 46]].concat());
     let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
     let mut pipe = child.stdin.take().expect("a pipe");
@@ -139,14 +139,14 @@ fn counts_are_those_of_the_report_when_all_is_read() {
 fn counts_add_up_at_any_time() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("socket");
-    // It may lose packets: workers take 20 µs for each.
+    // The replay may drop packets, since workers take 20 µs for each.
     let arguments = ["--synthetic", "packets=100000,flows=100,rate=100000", "--speed", "recorded"];
     let options = ["--work-ns", "20000", "--max-backlog", "200"];
     let mut child = replay(&[&arguments[..], &options].concat(), &socket, Stdio::null());
     wait_until(&mut child, "answer", |_| status(&socket, "0").is_some());
     let (mut looks, mut before) = (0, 0);
     while child.try_wait().expect("it can be waited for").is_none() {
-        // It may have ended meanwhile.
+        // The replay may have ended meanwhile.
         let Some(status) = status(&socket, "0") else { continue };
         let received = adds_up(&status);
         assert!(received >= before, "{received} after {before}");
@@ -193,10 +193,10 @@ fn socket_that_was_asked_for_must_be_possible() {
     assert!(errors(&output).contains("can't listen at /nosuch/socket"), "{}", errors(&output));
 }
 
-/// A user who is not root.
+/// The id of a user other than root.
 const OTHER: u32 = 65_534;
 
-/// As a user without privileges, with this runtime directory.
+/// Runs a command as a user without privileges, with this runtime directory.
 fn as_other(runtime: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
@@ -229,7 +229,7 @@ fn users_without_privileges_find_their_own() {
     assert_eq!(status["pid"], child.id());
     drop(child.stdin.take());
     assert!(ended(child).status.success());
-    // Without a place for a socket a replay runs all the same, and says nothing.
+    // If there is no place for a socket, a replay runs without one, and prints no message.
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).expect("own directory");
     std::fs::set_permissions(dir.path().join("rxsteer"), PermissionsExt::from_mode(0o777))
         .expect("its directory");
@@ -247,7 +247,7 @@ fn killed_replay_is_not_shown() {
     send(&child, "-KILL");
     ended(child);
     assert!(status(&socket, "0").is_none());
-    // Another one takes its place.
+    // Another replay can use the same path.
     let mut child = waiting_replay(&socket);
     drop(child.stdin.take());
     ended(child);

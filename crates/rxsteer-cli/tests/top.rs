@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what has to come.
+/// How long a test waits for an expected event.
 const SOON: Duration = Duration::from_secs(30);
 
-/// An instance of this process, under traffic that goes on with each look.
+/// An instance in this process, whose traffic advances with each request.
 fn instance(path: &Path) -> Instance {
     let mut traffic = Traffic::new(4, 300);
     Instance::at(path, move |flows| traffic.look(100_000_000, flows)).expect("it listens")
@@ -24,13 +24,13 @@ fn rxsteer(arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().expect("it can be started")
 }
 
-/// A terminal with a shell in it. It ends with this.
+/// A terminal that runs a shell; dropping this ends it.
 struct Screen {
     socket: PathBuf,
 }
 
 impl Screen {
-    /// A shell in a terminal of this size; `None` if there is no tmux.
+    /// Starts a shell in a terminal of this size; returns `None` without tmux.
     fn open(folder: &Path, width: u16, height: u16) -> Option<Screen> {
         let screen = Screen { socket: folder.join("tmux") };
         let (width, height) = (width.to_string(), height.to_string());
@@ -67,7 +67,7 @@ impl Screen {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits until the screen is as asked, and returns it.
+    /// Waits until the screen meets a condition, and returns its text.
     fn until(&self, what: &str, mut is: impl FnMut(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
@@ -84,7 +84,8 @@ impl Screen {
         self.until(part, |text| text.contains(part))
     }
 
-    /// Waits until nothing changes any more: for longer than a second, in which the time since the start would change.
+    /// Waits until the screen no longer changes, for longer than a second, since the time since the start changes every
+    /// second.
     fn stands_still(&self) {
         let mut before = String::new();
         self.until("a screen that stands still", |text| {
@@ -107,7 +108,7 @@ impl Screen {
         self.tmux(&["display-message", "-p", "#{alternate_on}#{cursor_flag}"]).trim() != "01"
     }
 
-    /// Starts the view; the shell's screen before it has a mark.
+    /// Puts a mark on the screen of the shell, and starts the view.
     fn starts_top(&self, arguments: &str) {
         self.types("echo before");
         self.waits_for("\nbefore");
@@ -115,7 +116,7 @@ impl Screen {
         self.waits_for("flows by rate");
     }
 
-    /// The view has ended with this status, and the terminal is as it was.
+    /// Checks that the view has ended with this status, and that the terminal has its former state.
     fn is_restored(&self, status: i32, settings: &str) {
         let text = self.waits_for(&format!("\nended {status}"));
         assert!(text.contains("\nbefore"), "the shell's screen is back:\n{text}");
@@ -126,12 +127,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The shell and what it runs get SIGHUP.
+        // The shell and its programs get SIGHUP.
         let _ = self.command().arg("kill-server").output();
     }
 }
 
-/// A folder, a terminal in it and its settings; says SKIPPED where that can't be had.
+/// A folder, a terminal in it, and the terminal's settings; prints SKIPPED if the terminal is not available.
 fn screen(test: &str, folder: &Path) -> Option<(Screen, String)> {
     let Some(screen) = Screen::open(folder, 80, 24) else {
         writeln!(std::io::stderr(), "SKIPPED top::{test}: there is no tmux")
@@ -151,7 +152,7 @@ fn view_is_driven_by_keys_and_gives_the_terminal_back() {
     screen.starts_top(&format!("--interval 100ms --socket {}", path.display()));
     let text = screen.waits_for("rfs 25.0 %");
     assert!(text.contains("█") || text.contains("▒") || text.contains("·"), "bars:\n{text}");
-    // Sorted, filtered, paused, helped.
+    // Sorting, filter, pause, help.
     screen.keys(&["b"]);
     screen.waits_for("flows by bytes");
     screen.types("/0.0.17:");
@@ -162,20 +163,20 @@ fn view_is_driven_by_keys_and_gives_the_terminal_back() {
     screen.waits_for("10.0.0.1:");
     screen.keys(&["Space"]);
     screen.waits_for("PAUSED");
-    // What was drawn before the key may still come.
+    // Output that was drawn before the key may still arrive.
     screen.stands_still();
     screen.keys(&["Space", "?"]);
     screen.waits_for("rxsteer top: keys");
     screen.keys(&["x", "-"]);
     screen.waits_for("+- 200 ms");
-    // Other sizes.
+    // Tests other sizes.
     screen.tmux(&["resize-window", "-x", "120", "-y", "40"]);
     screen.waits_for("decisions by rule");
     screen.tmux(&["resize-window", "-x", "60", "-y", "20"]);
     screen.waits_for("needs more room");
     screen.tmux(&["resize-window", "-x", "80", "-y", "24"]);
     screen.waits_for("flows by bytes");
-    // The instance goes, and comes back.
+    // The instance ends, and starts again.
     drop(first);
     std::fs::remove_file(&path).expect("its socket");
     screen.waits_for("NO ANSWER, trying again");
@@ -183,12 +184,12 @@ fn view_is_driven_by_keys_and_gives_the_terminal_back() {
     screen.until("the instance", |text| !text.contains("NO ANSWER"));
     screen.keys(&["q"]);
     screen.is_restored(0, &settings);
-    // Without colours and in ASCII, then ended by Ctrl-C.
+    // Without colours and in ASCII; then Ctrl-C ends the view.
     screen.types("clear; NO_COLOR=1 LANG=C; export NO_COLOR LANG");
     screen.starts_top(&format!("--socket {}", path.display()));
     let colored = screen.tmux(&["capture-pane", "-p", "-e"]);
     assert!(colored.is_ascii(), "{colored}");
-    // These two are the terminal's own colours.
+    // These two colours are the terminal's own.
     let colored = colored.replace("\x1b[39m", "").replace("\x1b[49m", "");
     let colours = ["\x1b[3", "\x1b[4", "\x1b[9", "\x1b[10", ";3", ";4"];
     assert!(colours.iter().all(|colour| !colored.contains(colour)), "no colours:\n{colored}");
@@ -255,7 +256,7 @@ fn what_cannot_be_shown_is_refused() {
     assert!(stderr.contains("a frame needs 80 columns and 24 lines"), "{stderr}");
 }
 
-/// A capture of a minute, 50 packets of a flow a second.
+/// A capture of a minute, with 50 packets of one flow per second.
 fn capture() -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x00, 0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17, 0, 0]);
@@ -308,8 +309,8 @@ fn replay_ends_with_a_frame_that_is_killed() {
     assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// Ends a process that waits for the second look at its replay, and waits until the replay has ended, too. Returns the status of
-/// the first and how many sockets are left.
+/// Ends a process that waits for the second reading of its replay, and waits until the replay has ended, too. Returns
+/// the exit status of the process, and how many sockets are left.
 fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let file = written(dir.path(), "minute.pcap", &capture());
@@ -317,7 +318,7 @@ fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
     command.args(["top", "--once", "--interval", "50s", "-r"]).arg(&file);
     command.env("TMPDIR", dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
     let mut top = command.spawn().expect("it can be started");
-    // The folder of the replay is there from its start, and its socket before the first look.
+    // The folder of the replay exists from its start on, and its socket exists before the first reading.
     let sockets = || {
         let folders = std::fs::read_dir(dir.path()).expect("a folder").flatten();
         folders.filter(|folder| folder.path().join("socket").exists()).count()
@@ -332,7 +333,7 @@ fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
     wait_until("the replay does not begin", &|| sockets() > 0);
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", top.id()));
     let replay = children.expect("its children").trim().to_owned();
-    // A process that has ended and whose parent did not wait for it has none.
+    // If a process has ended, but its parent has not waited for it, it has no arguments.
     let is_there = || {
         std::fs::read(format!("/proc/{replay}/cmdline"))
             .is_ok_and(|arguments| !arguments.is_empty())

@@ -1,4 +1,4 @@
-//! The units for systemd: what systemd says of them, and that they wait for their interface.
+//! The systemd units: systemd accepts them, and they wait for their interface.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ fn unit(name: &str) -> String {
     std::fs::read_to_string(packaging().join("systemd").join(name)).unwrap()
 }
 
-/// The values of a key.
+/// The values of a key in a unit.
 fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
@@ -24,7 +24,7 @@ fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
 fn units_are_accepted_by_systemd() {
     let folder = tempfile::tempdir().unwrap();
     for (name, instance) in UNITS {
-        // The program is not installed here; this one is there.
+        // The program is not installed here, so this uses the path of a file that exists.
         let own = std::env::current_exe().unwrap().display().to_string();
         let text = unit(name).replace("ExecStart=rxsteer", &format!("ExecStart={own}"));
         std::fs::write(folder.path().join(name), text).unwrap();
@@ -40,7 +40,7 @@ fn units_are_accepted_by_systemd() {
     }
 }
 
-/// SIGHUP would end a run without a file.
+/// Without a configuration file, SIGHUP would end a run.
 #[test]
 fn units_reload_the_file_of_the_package() {
     for (name, _) in UNITS {
@@ -53,7 +53,7 @@ fn units_reload_the_file_of_the_package() {
     }
 }
 
-/// What systemd calls exposure, of 100: the unit keeps what loading and attaching BPF programs needs.
+/// The exposure, of 100, as systemd computes it: the unit keeps the privileges to load and attach BPF programs.
 #[test]
 fn units_are_hardened() {
     let folder = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ fn units_are_hardened() {
     }
 }
 
-/// The options of `rxsteer run` that a file can have, by its help: those of these parts, but --config.
+/// The options of `rxsteer run` that a file can have, according to its help: those in these sections, except --config.
 const PARTS: [&str; 3] = ["Steering:", "Flow records:", "Output:"];
 
 fn settings() -> Vec<String> {
@@ -82,7 +82,7 @@ fn settings() -> Vec<String> {
     let mut names = Vec::new();
     let mut is_setting = false;
     for line in help.lines() {
-        // A part begins at the left; text that explains an option stands further to the right.
+        // The heading of a section begins in the first column; text that explains an option is indented more.
         if !line.is_empty() && !line.starts_with(' ') {
             is_setting = PARTS.contains(&line);
         }
@@ -139,7 +139,7 @@ fn mistake_in_a_file_is_named_with_its_place() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// What `rxsteer config check` says of a file with this text.
+/// The result of `rxsteer config check` for a file with this text.
 #[cfg(feature = "xdp")]
 fn checked(text: &str, more: &[&str]) -> serde_json::Value {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn checked(text: &str, more: &[&str]) -> serde_json::Value {
     report
 }
 
-/// What `rxsteer run` refuses at once is refused here, too, by the same code.
+/// `rxsteer config check` refuses what `rxsteer run` refuses at once, with the same code.
 #[test]
 #[cfg(feature = "xdp")]
 fn file_that_run_refuses_is_not_right() {
@@ -213,7 +213,7 @@ fn rules_and_settings_without_effect_are_noted() {
     assert_eq!(report["ok"], true, "{report}");
 }
 
-/// What `rxsteer run` would refuse here is a mistake, unless the file is for another host.
+/// A setting that `rxsteer run` would refuse on this host is a mistake, unless the file is for another host.
 #[test]
 #[cfg(feature = "xdp")]
 fn file_is_checked_for_this_host() {

@@ -1,9 +1,9 @@
-//! Reports on a terminal of 80 columns: no line is wider.
+//! Reports on a terminal of 80 columns: no line is wider than that.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// What a command prints on a terminal of 80 columns, as script(1) makes one; `None` without script.
+/// The output of a command on a terminal of 80 columns, which script(1) creates; `None` without script.
 fn on_terminal(line: &str) -> Option<String> {
     let command =
         format!("stty cols 80 rows 40; exec {} {line} 2>/dev/null", env!("CARGO_BIN_EXE_rxsteer"));

@@ -1,4 +1,4 @@
-//! A build without the simulator has its command all the same, and it says how to get it.
+//! A build without the simulator still has its command, which prints how to get the simulator.
 #![cfg(not(feature = "sim"))]
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A build without the view in the terminal has its command all the same, and it says how to get it.
+//! A build without the view in the terminal still has its command, which prints how to get the view.
 #![cfg(not(feature = "top"))]
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A build without the in-kernel path has its commands all the same, and they say how to get it.
+//! A build without the in-kernel path still has its commands, which print how to get it.
 #![cfg(not(feature = "xdp"))]
 
 use std::process::Command;
@@ -12,7 +12,7 @@ fn its_commands_say_how_to_get_it() {
     );
 }
 
-/// Instances of other builds can be asked.
+/// Commands that query instances of other builds still work.
 #[test]
 fn instances_are_asked_all_the_same() {
     for arguments in [
@@ -26,7 +26,7 @@ fn instances_are_asked_all_the_same() {
     }
 }
 
-/// What is said on standard error when these arguments are refused.
+/// The text on standard error when these arguments are refused.
 fn refused(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rxsteer"));
     let output = command.args(arguments).output().expect("it can be started");

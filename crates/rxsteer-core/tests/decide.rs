@@ -80,7 +80,7 @@ fn config() -> impl Strategy<Value = SteerConfig> {
     )
 }
 
-/// Eight rules; packets name them, and one that is not there.
+/// Eight rules; packets have the number of one of them, or of a rule that does not exist.
 fn rules() -> Vec<PacketRule> {
     let texts = [
         "tcp → 3",
@@ -181,8 +181,9 @@ proptest! {
         prop_assert!(decided == arrivals.len() || wait);
     }
 
-    /// While nothing else happens, a flow's CPU depends on its hash and RX queue alone: the next packet goes where
-    /// the last one went, unless it is the one that a sparse slot waits for. Packets go only to CPUs that the configuration names and that are online.
+    /// While nothing else happens, a flow's CPU depends only on its hash and RX queue: the next packet goes where the
+    /// last one went, unless this packet is the one at which the flow may get a sparse slot. Packets go only to CPUs
+    /// that the configuration names and that are online.
     #[test]
     fn flow_stays_where_it_is(
         config in config(),

@@ -1,4 +1,4 @@
-//! Compiled rules against the rules one by one.
+//! Compares the compiled rules with a test of each rule by itself.
 
 use proptest::prelude::*;
 use rxsteer_core::matching::{
@@ -7,7 +7,7 @@ use rxsteer_core::matching::{
 use rxsteer_core::{CpuId, Plan, Policy, SteerConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Few values, so that rules and packets meet.
+/// There are few values, so that packets often match rules.
 fn address() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         (0..4u32, 0..4u32)

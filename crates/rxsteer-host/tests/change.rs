@@ -170,7 +170,7 @@ fn many_applies_are_restored_byte_for_byte() {
     assert!(restore(&host.root, Journal::open(&host.root).unwrap(), 0).unwrap().is_empty());
 }
 
-/// A kernel that stops everything before or after its n-th write.
+/// A kernel that panics before or after its n-th write, as if the process were killed there.
 struct Killing<'a> {
     root: &'a Root,
     left: Cell<u32>,

@@ -108,7 +108,7 @@ fn packets_without_a_number_keep_their_ports() {
     for start in [[0xc8, 3, 0, 20], [0, 2, 0, 0]] {
         in_udp(1701, &number(start, &[7; 20]));
     }
-    // Numbers that are 0, and cut ones.
+    // Numbers that are 0, and truncated numbers.
     for protocol in [50, 115] {
         keeps(ipv4(protocol, &[&[0; 4], &[7; 28][..]].concat()));
         keeps(ipv6(protocol, &[1, 2, 3]));

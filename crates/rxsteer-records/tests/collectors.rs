@@ -1,5 +1,5 @@
-//! Messages as collectors from elsewhere read them: nfcapd, which puts records into files, and tshark, which names every
-//! field.
+//! Messages as other programs read them: the collector nfcapd, which writes records to files, and tshark, which names
+//! every field.
 
 use rxsteer_core::CpuId;
 use rxsteer_flows::{CpuTotals, FlowEnd, FlowMask, FlowRecord, FlowTotals};
@@ -43,7 +43,7 @@ fn record(ip_version: u8, port: u16, packets: u64, cpus: u16) -> FlowRecord {
     record
 }
 
-/// Both directions of some connections, and single ones, of IPv4 and IPv6.
+/// Records of connections with both directions, and of flows with one direction, over IPv4 and IPv6.
 fn records() -> Vec<FlowRecord> {
     let mut records = Vec::new();
     for port in 1..=300 {
@@ -60,7 +60,7 @@ fn records() -> Vec<FlowRecord> {
     records
 }
 
-/// Sends records some at a time; `taken` waits until the collector has taken these.
+/// Sends some records at a time; `taken` waits until the collector has read them.
 fn send(to: &str, records: &[FlowRecord], mut taken: impl FnMut()) {
     let mask = FlowMask::ALL;
     let mut ipfix = Ipfix::connect(to, &mask, 7, |why| panic!("{why}")).unwrap();
@@ -133,7 +133,7 @@ fn nfcapd_counts_both_directions() {
     let mut nfcapd = Running(nfcapd.spawn().unwrap());
     nfcapd.until("it does not listen", |_| waiting(port).is_some());
     let records = records();
-    // What is in the buffer of its socket can be lost when that is full, or when it ends.
+    // Messages in the buffer of nfcapd's socket can be lost when the buffer is full, or when nfcapd ends.
     send(&format!("127.0.0.1:{port}"), &records, || {
         nfcapd.until("it does not read", |_| waiting(port) == Some(0));
     });
@@ -152,7 +152,7 @@ fn nfcapd_counts_both_directions() {
     assert_eq!(rows, expected.collect::<Vec<_>>());
 }
 
-/// The bytes of a message as a frame of a capture of raw IPv4.
+/// A message in a frame of a capture of raw IPv4.
 fn frame(message: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x45, 0];
     frame.extend((message.len() as u16 + 28).to_be_bytes());
@@ -204,8 +204,8 @@ fn tshark_names_every_field() {
     let ours = "(Example Enterprise Number for Documentation Use) Type";
     let moves = [3, 16387].map(|number| format!("{ours} {number}: Value (hex bytes): 00 00 00 03"));
     assert_eq!([count(&moves[0]), count(&moves[1])], [40, 20], "{text}");
-    // All of the parts of template 264, of which tshark shows the first one: CPU 0, 1 packet, 100 bytes. Of 40 flows one has
-    // no CPU, and one has no other.
+    // All elements of template 264; tshark shows the first one: CPU 0, 1 packet, 100 bytes. Of the 40 flows, one has no
+    // CPU, and another has only one.
     let cpus = "03 01 08 00 00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 64 00 01 00";
     assert_eq!(count(&format!("{ours} 2: Value (hex bytes): {cpus}")), 38, "{text}");
     for name in ["rxsteerCpus", "rxsteerMoveDeltaCount", "reverseRxsteerMoveDeltaCount"] {

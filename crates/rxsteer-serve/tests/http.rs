@@ -199,8 +199,8 @@ fn heads_are_short() {
     assert_eq!(get(address, "/").status, 200, "it goes on");
 }
 
-/// Clients that send a byte now and then occupy all places. They lose them after the time for a head, and the others
-/// that waited are served.
+/// Clients that send a byte now and then occupy all places. They lose them when the time limit for a request head is
+/// over, and the clients that waited are served.
 #[test]
 fn slow_clients_lose_their_places() {
     let (_instance, _running, address) = started();

@@ -292,7 +292,8 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
         assert!(contrast.as_f64().unwrap() >= 4.5, "{scheme}: {contrast}");
     }
     if let Some(folder) = std::env::var_os("RXSTEER_SCREENSHOTS") {
-        // Without the focus, which shows the link past the controls. Collects some history first.
+        // Removes the focus, since the link past the controls is visible while it has the focus. Then collects some
+        // history.
         assert_eq!(page.value("document.activeElement.blur() === undefined"), true);
         std::thread::sleep(Duration::from_secs(45));
         for scheme in ["light", "dark"] {

@@ -269,8 +269,8 @@ impl Rebalancer for Naive {
 /// The rule of "RSS++: load and state-aware receive side scaling" (Barbette et al., CoNEXT 2019, section 4),
 /// reimplemented from the paper and its authors' program (tbarbette/fastclick, vendor/nicscheduler/methods, commits
 /// 30cd637 and 59fe578). A CPU is over- or underloaded if it differs from the mean by more than half of the threshold.
-/// The largest bucket of the most overloaded CPU goes to the most underloaded one that has room. This makes up to ten
-/// runs with different allowances; the one with the least squared imbalance counts.
+/// The largest bucket of the most overloaded CPU goes to the most underloaded one that has room. The rule makes up to
+/// ten runs with different allowances, and uses the one with the least squared imbalance.
 #[derive(Debug, Default)]
 pub struct RssPlusPlus(Measured);
 

@@ -63,7 +63,7 @@ pub struct RecordedFigures {
     pub bytes: u64,
     /// The recorded time from the first packet to the last, in nanoseconds.
     pub recorded_ns: u64,
-    /// … and the simulated time: at the requested speed, and with silences cut.
+    /// The simulated time of the same packets, in nanoseconds: at the requested speed, and with silences cut.
     pub simulated_ns: u64,
     /// Packets with a time before that of an earlier packet in the input; they are sent at their time.
     pub late: u64,

@@ -55,7 +55,7 @@ fn rules(texts: &[&str]) -> Vec<rxsteer_core::PacketRule> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// Flows of a traffic go where a rule for its headers sends them, the others by the policy.
+/// Flows whose headers match a rule go where the rule sends them; the policy places the other flows.
 #[test]
 fn rules_place_flows_by_their_headers() {
     let with = |name: &str, headers: &str| Traffic {
@@ -117,7 +117,7 @@ fn hits_of_rules_add_up_to_packets() {
         );
         assert_eq!((of[2], of[0]), (0, result.steered.matched));
 
-        // The first rule goes and comes back, and another one comes.
+        // Another rule replaces these rules for a while; then these rules are active again.
         for (at_ns, texts) in [(50_000_000, &["udp -> 1"][..]), (100_000_000, &texts)] {
             let packet_rules = rules(texts);
             let what = EventKind::Steering(Steering { packet_rules, ..scenario.steering.clone() });
@@ -139,7 +139,8 @@ fn hits_of_rules_add_up_to_packets() {
     }
 }
 
-/// One CPU that does everything carries as much as its costs allow, and rules are one of them, however many there are.
+/// One CPU that does everything processes as many packets as its costs allow. Rules add a cost, which does not depend
+/// on how many there are.
 #[test]
 fn rules_cost_throughput() {
     let rate = |texts: &[&str], cost: f64| {
@@ -327,7 +328,7 @@ fn slower_siblings_do_less() {
 
 #[test]
 fn memory_does_not_grow_with_time() {
-    // The memory in use is that of packets under way, and a run ten times as long has no more of them.
+    // Memory is used for packets under way, and a run ten times as long has no more of them.
     let under_way = |ms: u64| {
         let mut scenario = machine(4, "rps", "0-3");
         scenario.duration_ns = ms * 1_000_000;
@@ -375,7 +376,7 @@ fn pinned_threads_stay_and_an_empty_cache_costs_what_it_may() {
     scenario.traffic = vec![traffic("one", 1, requests()), traffic("another", 1, requests())];
     let result = checked(&scenario, 1);
     let application = result.cpus.iter().map(|cpu| cpu.application).collect::<Vec<f64>>();
-    // Which CPUs is left to chance.
+    // Which CPUs the threads use is random.
     assert_eq!(application.iter().filter(|share| **share > 0.0).count(), 2, "{application:?}");
     assert!(result.cpus.iter().all(|cpu| cpu.busy().is_finite()));
 }

@@ -94,7 +94,7 @@ fn receiving_shares_are_of_the_other_table() {
     assert!((rfs - RECEIVING_SHARE_BY_RFS.value).abs() < 1e-4, "{rfs}");
 }
 
-/// What comes from predicted figures has the range that these figures allow.
+/// A value that comes from predicted figures has the range that these figures allow.
 #[test]
 fn constants_from_predicted_rows_have_their_ranges() {
     let range = |figures: &[f64]| {
@@ -127,7 +127,7 @@ fn constants_from_predicted_rows_have_their_ranges() {
     assert!(others.all(|it| it.range.is_some() == it.source.contains("predicted")));
 }
 
-/// Checks of every report, whatever it predicts.
+/// Checks that apply to every report.
 fn check(report: &Report) {
     for row in &report.rows {
         assert!(row.predicted.is_finite() && row.published > 0.0, "{row:?}");
@@ -160,8 +160,8 @@ fn check(report: &Report) {
     assert!(report.lacks.len() >= 3);
 }
 
-/// How far each ratio of a row with a target to the row without steering is off, by metric; and the ratios of the p99 beside
-/// them.
+/// By metric, the factor between the predicted and the published ratio of each row with a target to the row without
+/// steering; also for the p99 that belongs to such rows.
 fn factors(report: &Report) -> Vec<(&'static str, f64)> {
     let find = |what: &str| report.rows.iter().find(|row| row.what == what);
     let off = |own: f64, published: f64| (own / published).max(published / own);
@@ -199,7 +199,7 @@ fn factors(report: &Report) -> Vec<(&'static str, f64)> {
     factors
 }
 
-/// The known error of a metric is that of this report, where its source is.
+/// Checks that the known error of a metric is that of this report, for the report that is its source.
 fn is_the_worst(report: &Report, metric: &str) {
     let of_metric = factors(report).into_iter().filter(|(of, _)| *of == metric);
     let worst = of_metric.map(|(_, factor)| factor).fold(1.0, f64::max);

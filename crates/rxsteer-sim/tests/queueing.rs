@@ -1,10 +1,11 @@
-//! Waiting times of the engine against queueing theory, and that results do not depend on the numbers of CPUs.
+//! Compares the waiting times of the engine with queueing theory, and checks that results do not depend on the numbers
+//! of CPUs.
 
 use crate::common::*;
 use rxsteer_sim::scenario::*;
 use rxsteer_sim::{RunResult, run};
 
-/// A machine on which only what a test adds costs time: equal CPUs, an endless ring, a wire without delay.
+/// A machine without costs other than those that a test adds: equal CPUs, an endless ring, a wire without delay.
 fn free_machine(cpus: u16, policy: &str, over: &str) -> Scenario {
     let mut scenario = machine(cpus, policy, over);
     scenario.cpus = (0..cpus).map(|id| Cpu { speed: 1.0, core: id, cache: 0 }).collect();
@@ -45,7 +46,7 @@ fn formulas_are_those_of_textbooks() {
     assert!((m_m_c(0.5, 1.0, 2) - 1.0 / 3.0).abs() < 1e-9);
 }
 
-/// Packets that are processed in the poll, and packets that another CPU processes.
+/// Tests packets that are processed in the poll, and packets that another CPU processes.
 #[test]
 fn packets_wait_as_in_m_d_1() {
     const SERVICE_NS: f64 = 1000.0;
@@ -62,8 +63,9 @@ fn packets_wait_as_in_m_d_1() {
     }
 }
 
-/// Requests with exponential service, of so many clients with pauses that they are a Poisson process. Threads of one CPU
-/// are one server; threads that any idle CPU takes are a server for each CPU.
+/// Requests with exponential service, from clients with pauses; there are so many clients that the arrivals are a
+/// Poisson process. Threads on one CPU are one server; threads that any idle CPU takes are as many servers as there are
+/// CPUs.
 #[test]
 fn requests_wait_as_in_m_m_c() {
     const SERVICE_NS: f64 = 100_000.0;
@@ -97,7 +99,7 @@ fn requests_wait_as_in_m_m_c() {
     }
 }
 
-/// `budget` is the most packets of a poll: a CPU that can't keep up splices a list for each so many.
+/// `budget` is the most packets of a poll: a CPU that cannot keep up splices one list for each `budget` packets.
 #[test]
 fn poll_hands_over_as_many_packets_as_its_budget() {
     for budget in [1, 16, 64, 300] {
@@ -126,7 +128,8 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
     (mean(a) - mean(b)) / (error(a) + error(b)).sqrt()
 }
 
-/// Twelve equal CPUs: it is all the same which of them is interrupted, and the others do the same amount of work.
+/// Twelve equal CPUs: the result does not depend on which of them is interrupted, and the other CPUs do the same amount
+/// of work.
 #[test]
 fn results_do_not_depend_on_the_numbers_of_cpus() {
     const SEEDS: u64 = 40;

@@ -22,8 +22,8 @@ fn app(looks: Looks, width: u16, height: u16) -> App {
     App::new(looks, Duration::from_secs(1), Rect::new(0, 0, width, height))
 }
 
-/// A look after each CPU has run for this many seconds: a quarter in softirqs, and the higher its number, the less
-/// idle.
+/// A reading after each CPU has run for this many seconds: a quarter of the time in softirqs, and the less idle the
+/// higher its number.
 fn look(status: Status, seconds: u64) -> Look {
     let cpus = status.cpus.len() as u64;
     let load = |cpu: u64| {
@@ -35,7 +35,7 @@ fn look(status: Status, seconds: u64) -> Look {
     Look { status, load: Some(load), position: Position { number: 1, count: 1 } }
 }
 
-/// After ten looks, a second apart.
+/// The state after ten readings, one per second.
 fn watched(mut app: App, mut traffic: Traffic) -> App {
     for second in 1..=10 {
         app.update(look(traffic.look(SECOND_NS, 1000), second));

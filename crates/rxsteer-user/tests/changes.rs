@@ -152,7 +152,7 @@ fn impossible_change_is_refused_and_changes_nothing() {
     assert!(report.per_cpu.iter().all(|cpu| cpu.packets > 0), "still rps");
 }
 
-/// Frames once, then nothing until the end is asked for.
+/// Delivers some frames, then nothing until the source is stopped.
 struct Once {
     frames: Vec<[u8; 60]>,
     end: Arc<AtomicBool>,

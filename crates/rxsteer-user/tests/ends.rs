@@ -159,7 +159,7 @@ fn source_without_frames_is_asked_again() {
     }
 }
 
-/// Full blocks of frames; before each, what was processed of those before.
+/// Delivers full blocks of frames; before each block, records how many frames of the blocks before were processed.
 struct InStep {
     processed: Arc<AtomicU32>,
     given: u32,

@@ -1,4 +1,4 @@
-//! All integration tests, a module for each file: one program is quicker to build than many.
+//! All integration tests, one module per file: one program is quicker to build than many.
 
 mod captures;
 mod changes;

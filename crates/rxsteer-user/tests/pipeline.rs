@@ -40,8 +40,8 @@ fn no_flow_is_reordered_under_any_policy_cpu_count_and_list_length() {
     }
 }
 
-/// The order check must be able to fail: two workers get the same numbered frames in turn, and the check must find them
-/// out of order.
+/// The order check of a run must be able to fail: if numbered frames of one flow are handed off to two workers in turn
+/// without the policy, it must find them out of order.
 #[test]
 fn order_check_finds_what_hand_off_can_reorder() {
     let mut config = config("none", "0-1");
@@ -197,7 +197,7 @@ fn packets_of_a_removed_queue_are_dropped_and_counted() {
     assert!(dropped > 1000 && report.delivered > 1000, "{dropped} dropped");
 }
 
-/// Where packets of each hash went, per CPU.
+/// Where packets of each hash were sent, by CPU.
 fn placed(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Placed {
     let (sender, seen) = mpsc::channel();
     let (pipeline, mut receivers) = Pipeline::start(config, |on| {

@@ -49,8 +49,8 @@ fn stopped_worker_loses_nothing() {
     assert_eq!((report.delivered, report.reordered), (50_000, 0));
 }
 
-/// The worker of CPU 1 is stopped while its backlog is full and it sits in its handler; another one
-/// then processes all of that backlog.
+/// The worker of CPU 1 is stopped while its backlog is full and its handler is blocked. Then another worker processes
+/// all of that backlog.
 #[test]
 fn full_backlog_of_a_stopped_worker_is_taken_over() {
     let mut config = config("none", "0-1");
@@ -97,7 +97,7 @@ fn with_no_worker_left_packets_are_counted_and_nothing_hangs() {
     }
 }
 
-/// How many packets each CPU gets depends on what else the machine does; `rebalance.rs` tests that.
+/// How many packets each CPU gets depends on the other work of the machine; `rebalance.rs` tests that.
 #[test]
 fn measured_load_moves_buckets_and_keeps_the_order() {
     let mut config = config("rps+balance:interval=10ms", "0-1");

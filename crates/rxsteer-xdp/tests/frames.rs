@@ -1,4 +1,4 @@
-//! Frames of random flows, and where their CPU's rings are.
+//! Frames of random flows, and the generations of their CPUs' rings.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;

@@ -1,4 +1,4 @@
-//! All integration tests, a module for each file: one program is quicker to build than many.
+//! All integration tests, one module per file: one program is quicker to build than many.
 #![cfg(feature = "bpf")]
 
 mod checksum;
@@ -9,8 +9,8 @@ mod rules;
 mod unguarded;
 mod verified;
 
-/// Leaves out what libbpf prints. Only the first call changes the setting, since a test that reads the log of the verifier changes it
-/// for a moment, too.
+/// Hides what libbpf prints. Only the first call changes the setting, since a test that reads the log of the verifier
+/// also changes it for a moment.
 fn quiet() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

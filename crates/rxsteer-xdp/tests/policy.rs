@@ -223,7 +223,7 @@ impl Subject for InKernel {
     }
 }
 
-/// What all runs of a policy saw, in a million packets; otherwise prints why there are none, and returns `None`.
+/// The coverage of all runs of a policy, per million packets; otherwise prints why there are none, and returns `None`.
 fn run(test: &str, kind: Kind) -> Option<Seen> {
     crate::quiet();
     let mut all = Seen::default();

@@ -69,7 +69,8 @@ fn rules(texts: &[&str]) -> Vec<PacketRule> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// A rule that the packet with these fields matches: some of its terms are about them, or about something near.
+/// A rule that the packet with these fields matches, except perhaps for the interface: its terms name some of these
+/// fields, or networks and ranges of ports that contain them.
 fn rule(rng: &mut ChaCha8Rng, facts: &Facts) -> PacketRule {
     let mut terms = Vec::new();
     let side = *[Side::Source, Side::Destination, Side::Either].choose(rng).unwrap();
@@ -296,8 +297,8 @@ fn each_field_is_matched() {
     }
 }
 
-/// A flow that a rule lets pass goes through the ring of the receiving CPU before it goes elsewhere, and passes again only
-/// once that is delivered.
+/// If a rule lets a flow pass, and another rule then steers it, the flow first goes through the ring of the receiving
+/// CPU. It passes again only once its frames in the rings are delivered.
 #[test]
 fn a_flow_leaves_pass_through_the_ring_of_its_cpu() {
     let hash = SymmetricHash::new([5; 16]);

@@ -30,7 +30,7 @@ impl Capture {
         Capture::with(frames, |bytes| bytes)
     }
 
-    /// One that a writer left before it was whole.
+    /// A capture whose writer stopped before the file was complete.
     fn cut_short(frames: &[Vec<u8>]) -> Capture {
         Capture::with(frames, |mut bytes| {
             bytes.truncate(bytes.len() - 5);
@@ -91,7 +91,7 @@ fn arp() -> Vec<u8> {
 
 type Run<'a> = &'a dyn Fn(Vec<String>, &mut Vec<u8>) -> Result<(), Box<dyn Error>>;
 
-/// What an example prints.
+/// The output of an example.
 fn printed(run: Run<'_>, arguments: &[&str]) -> String {
     let mut out = Vec::new();
     let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
@@ -99,7 +99,7 @@ fn printed(run: Run<'_>, arguments: &[&str]) -> String {
     String::from_utf8(out).expect("it prints text")
 }
 
-/// What an example refuses to run with.
+/// The error of an example that refuses to run.
 fn refused(run: Run<'_>, arguments: &[&str]) -> String {
     let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
     run(arguments, &mut Vec::new()).expect_err("it refuses").to_string()
@@ -139,7 +139,7 @@ fn dns_counter_adds_up_what_all_cpus_counted() {
     }
     let asked = query(1, "once.example");
     frames.push(udp((client(1), 9), (SERVER, 53), &asked));
-    // No DNS by its ports; DNS by its ports alone; cut off by the capture; no IP at all.
+    // No DNS port; only DNS ports; truncated by the capture; not IP.
     frames.push(udp((client(1), 9), (SERVER, 54), &asked));
     frames.push(udp((client(1), 9), (SERVER, 53), b"no message"));
     let mut cut = udp((client(1), 9), (SERVER, 53), &asked);

@@ -1,7 +1,8 @@
 //! A check that the two CPUs are currently close to each other.
 //!
 //! Two pinned threads pass one cache line back and forth. On a virtual machine the time of a pass jumps between modes,
-//! and with it the time of everything that crosses CPUs. A slice that is measured in the slow mode is not conclusive.
+//! and with it the time of everything that crosses CPUs. A slice that is measured in the slow mode shows nothing about
+//! the code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -38,11 +38,12 @@ mod tests {
     fn what_is_left_out_does_not_count() {
         const MUCH: Duration = Duration::from_secs(1_000_000);
         assert_eq!(measured(|| leave_out(MUCH)), Duration::ZERO);
-        // What was left out before, or outside of a measurement, is no part of the next.
+        // Time that was left out outside of a measurement does not count in the next measurement.
         leave_out(MUCH);
         let slept = Duration::from_millis(1);
         assert!(measured(|| std::thread::sleep(slept)) >= slept);
-        // The clock does not go back, so what is unmeasured is missing from the whole.
+        // The clock never goes back, so the measured time is shorter than the whole time by at least the unmeasured
+        // time.
         let all = Instant::now();
         let measured = measured(|| unmeasured(|| std::thread::sleep(slept)));
         assert!(measured + slept <= all.elapsed());

@@ -288,7 +288,7 @@ __u32 native_policy_slot_held(struct native_policy *policy, __u32 table, __u32 d
 	return steer_slot_held(&policy->config, &map, ((__u64)device + 1) << 32 | hash, now);
 }
 
-/* Packets, flow and votes of an RX CPU's bucket, or, after the buckets, of a CPU. */
+/* Packets, flow and votes of a bucket, as counted by an RX CPU. The indexes after those of the buckets are for CPUs. */
 void native_policy_bucket(struct native_policy *policy, __u32 rx_cpu, __u32 bucket, __u32 counts[3])
 {
 	struct steer_bucket *at;

@@ -209,8 +209,8 @@ fn what_counts_as_delivered_is_where_ticks_are_short() {
     for seed in 0..100 {
         let model = run(seed, true, false);
         assert_eq!(model.violation, None, "seed {seed}");
-        // It takes a tick, and 64 frames after it. If a ring is never empty, `delivered` must advance by this rule
-        // alone.
+        // The rule that is tested here needs a tick, and 64 frames after the tick. If a ring is never empty,
+        // `delivered` must advance by this rule alone.
         let must_go_on = model.tick_every == 10 && model.send_every == 3;
         assert!(!must_go_on || model.went_on > 100, "seed {seed}: {}", model.went_on);
         went_on += model.went_on;

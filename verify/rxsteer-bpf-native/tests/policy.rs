@@ -16,7 +16,7 @@ const PACKETS: u64 = 20_000;
 const CPUS: [&[u16]; 3] =
     [&[0, 1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[0, 3, 17, 64, 130, 201]];
 
-/// What all runs of a policy saw, in a million packets.
+/// The coverage of all runs of a policy, per million packets.
 fn run(kind: Kind) -> Seen {
     let mut all = Seen::default();
     for seed in 0..RUNS {

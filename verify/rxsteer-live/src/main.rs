@@ -1,4 +1,4 @@
-//! The lab on the command line: load on its own testbed, and the results.
+//! The lab on the command line: it generates load on its own testbed, and prints the results.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "talks to whoever typed it")]
 
@@ -12,7 +12,7 @@ use commands::{
     socket_cost, status_cost, watch_cost,
 };
 
-/// Experiments on network namespaces of its own; requires root.
+/// Experiments in separate network namespaces; requires root.
 #[derive(Parser)]
 #[command(name = "rxsteer-lab", version, max_term_width = 100)]
 #[command(after_help = "Example:\n  rxsteer-lab flood --flows 8 --gro -- --policy rps --cpus 0-1")]

@@ -25,7 +25,7 @@ fn most(frames: u64) -> bool {
     (FRAMES / 2..=FRAMES).contains(&frames)
 }
 
-/// Sends frames over a pair, and returns what the check saw.
+/// Sends frames over a pair, and returns what the check has seen.
 fn sent(options: LinkOptions, traffic: &Traffic) -> Seen {
     let testbed = Testbed::hosts(options).unwrap();
     let far = &testbed.link().far;

@@ -82,7 +82,8 @@ impl Shape {
         }
     }
 
-    /// No rules before the policy, or some. What they match makes no difference here: packets have the number of a rule.
+    /// Returns no rules before the policy, or some. What they match makes no difference here, since each packet has the
+    /// number of its rule.
     fn rules(&self, rng: &mut SeededRng) -> Vec<PacketRule> {
         let action = |rng: &mut SeededRng| match rng.below(6) {
             0 => Action::Local,

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// Events of the flow that are printed for a violation.
 const TRACE: usize = 40;
 
-/// Tries to bring the packets of a flow out of order: made-up traffic, workers, applications and
-/// changes around the real policy, all from one seed per run.
+/// Tries to reorder the packets of a flow: random traffic, workers, applications and changes around the real policy,
+/// all from one seed per run.
 #[derive(Parser)]
 #[command(
     version,

@@ -80,7 +80,7 @@ struct Phase {
     changes: u32,
     cpus: u32,
     adopts: u32,
-    /// … and in which buckets move.
+    /// In how many of 256 turns buckets move.
     moves: u32,
 }
 

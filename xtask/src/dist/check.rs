@@ -119,8 +119,8 @@ fn steers(name: &str, script: &str, live: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Starts `program` below `root`, which has only the kernel's file systems of this machine, and the folders in which
-/// tests look for sockets. The process stays the same, so that signals reach it.
+/// Starts `program` below `root`. From this machine, the root has only the kernel's file systems, and the folders in
+/// which tests look for sockets. The process stays the same, so that signals reach it.
 fn below(root: &Path, program: &str) -> Result<String> {
     for folder in ["proc", "sys", "run", "tmp"] {
         fs::create_dir_all(root.join(folder))?;

@@ -58,7 +58,7 @@ fn make(options: &Options) -> Result<Outcome> {
         fs::create_dir_all(folder)?;
     }
     let time = text(shell::command("git").args(["log", "-1", "--format=%ct"]))?;
-    // Otherwise the panic messages would contain paths of this machine, which differ from machine to machine.
+    // Without this, the panic messages would contain paths of this machine, which differ from machine to machine.
     let home = std::env::var("CARGO_HOME")
         .or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
     let maps = [
@@ -111,8 +111,8 @@ fn make(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// If the component rust-src is installed, the standard library's sources have a path below this user's home. Without
-/// it they have the path that this returns.
+/// Returns a prefix map for the paths of the standard library's sources. If the component rust-src is installed, these
+/// paths are below this user's home; without it they are the paths to which this map leads.
 fn std_sources() -> Result<String> {
     let sysroot = text(Command::new("rustc").args(["--print", "sysroot"]))?;
     let version = text(Command::new("rustc").arg("-vV"))?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The lines of the console that are shown if a machine did not finish.
 const LAST_LINES: usize = 25;
 
-/// How the message of a test begins that a machine did not come to.
+/// The start of the message for a test that a machine did not reach.
 pub(crate) const NOT_RUN: &str = "it was not run";
 
 /// The result of a test.
@@ -87,7 +87,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Whether the last run was on this day, which includes the commit, of whatever date.
+    /// Whether the last run was of the commit in `day`, whatever its date.
     pub(crate) fn is_of(&self, day: &str) -> bool {
         let commit = |day: &str| day.rsplit_once('(').map(|(_, commit)| commit.to_owned());
         commit(day).is_some_and(|wanted| commit(&self.day) == Some(wanted))
@@ -128,11 +128,11 @@ pub(crate) struct Left {
     pub(crate) stuck_at: String,
 }
 
-/// In place of the message of a failed test.
+/// Replaces the message of a failed test that printed none.
 const NOTHING: &str = "it said nothing";
 
 impl Test {
-    /// Whether it failed and did not say why: messages are written once all tests have ended.
+    /// Whether it failed and printed no reason: messages are written once all tests have ended.
     pub(crate) fn is_unexplained(&self) -> bool {
         matches!(&self.verdict, Verdict::Failed(why) if why == NOTHING)
     }
@@ -166,13 +166,13 @@ impl Left {
             && (self.console.contains("int3: 0000") || self.stuck_at.contains("exc_int3"))
     }
 
-    /// Whether the machine died before its first test, which says nothing about rxsteer.
+    /// Whether the machine died before its first test, in which case the result does not concern rxsteer.
     pub(crate) fn ended_before_its_tests(&self) -> bool {
         self.status.is_none() && !self.out.lines().any(|line| line.starts_with("test "))
     }
 
-    /// The verdicts of the tests with these names, and any other failures. `ended` says how the machine ended if it did
-    /// not finish: then the running test has failed, and so have the tests after it.
+    /// The verdicts of the tests with these names, and any other failures. `ended` describes how the machine ended if
+    /// it did not finish: then the running test has failed, and so have the tests after it.
     pub(crate) fn tests(&self, names: &[String], ended: &str) -> Vec<Test> {
         let mut tests = self.finished();
         if self.status.is_none() {

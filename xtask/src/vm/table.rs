@@ -118,7 +118,7 @@ fn section(text: &mut String, machine: &Machine, results: &Results) {
     }
 }
 
-/// Whether a test is one of those that a machine did not come to.
+/// Whether the machine did not reach this test.
 fn was_not_run(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Failed(why) if why.starts_with(NOT_RUN))
 }

@@ -1,4 +1,5 @@
-//! Records of third parties' captures, against other tools' counts and a parser of our own.
+//! Records of third-party captures, compared with the counts of other tools and with the separate parser of these
+//! tests.
 
 use super::reading::{self, Counted};
 use super::sums::check_sums;
@@ -28,7 +29,7 @@ fn records_of_captures_add_up() {
         if row["comparable"] != "yes" {
             continue;
         }
-        // Later fragments and protocols without ports are records with port 0, which tools leave out.
+        // Later fragments, and protocols without ports, are records with port 0, which tools leave out.
         let with_ports = |record: &&reading::Record| {
             [6, 17, 33, 132].contains(&record.key.2) && (record.key.3, record.key.4) != (0, 0)
         };

@@ -1,4 +1,4 @@
-//! The files: formats, data sets, masks, and what is refused.
+//! The files: formats, data sets, masks, and refused arguments.
 
 use super::reading::{self, Record};
 use super::traffic::Traffic;
@@ -29,7 +29,7 @@ fn all_formats_have_the_same_columns() {
     let capture = Traffic::mixed(5000, 200).write(dir.path(), "mixed.pcap");
     let written = |name: &str| {
         let file = dir.path().join(name);
-        // Bound to a CPU, so that it is the same CPU in each run.
+        // All packets go to one CPU, so that it is the same CPU in each run.
         let bound = ["--policy", "bound:0=1", text(&capture)];
         replay(&file, &[&FIXED[..], &bound].concat());
         file
@@ -150,13 +150,13 @@ fn runs_share_a_data_set() {
         records.len()
     };
     assert_eq!(all(), one_run);
-    // Another run adds its records, and says that there are some already.
+    // Another run adds its records, and reports that there are already some.
     let to = ["replay", "--flows", text(&set)];
     let again = rxsteer(&[&to[..], &partitioned].concat());
     assert_eq!(status(&again), 0);
     assert!(errors(&again).contains("an earlier run of 'eth-0'"), "{}", errors(&again));
     assert_eq!(all(), 2 * one_run);
-    // What the third one advises removes both, and not its own.
+    // The command that the third run suggests removes the records of both earlier runs, but not its own.
     let third = rxsteer(&[&to[..], &partitioned].concat());
     let stderr = errors(&third);
     assert!(stderr.contains("2 earlier runs of 'eth-0'"), "{stderr}");
@@ -212,7 +212,7 @@ fn mistakes_are_refused_before_the_run() {
         #[cfg(feature = "parquet")]
         (&["--flows", text(&there), "--partition-by", "hash-prefix"], "is a file"),
     ] {
-        // It would run for hours.
+        // If it were accepted, it would run for hours.
         let long = ["replay", "--synthetic", "packets=1000000000000"];
         let output = rxsteer(&[&long[..], arguments].concat());
         assert_eq!(status(&output), 2, "{arguments:?}");
@@ -221,7 +221,7 @@ fn mistakes_are_refused_before_the_run() {
     assert_eq!(names(dir.path()), ["folder.csv", "there"]);
 }
 
-/// A replay whose records, written by these arguments, meet a limit of the shell's.
+/// A replay that writes its records with these arguments, under a limit that the shell sets.
 fn limited(limit: &str, arguments: &[&str]) -> Output {
     let shell = format!("ulimit {limit}; exec \"$@\"");
     Command::new("sh")
@@ -232,7 +232,7 @@ fn limited(limit: &str, arguments: &[&str]) -> Output {
         .expect("a shell")
 }
 
-/// What a run reports that could not write its records.
+/// Checks the messages and the report of a run that could not write its records.
 fn check_failed(output: &Output, because: &str) {
     let stderr = errors(output);
     assert_eq!(status(output), 1, "{stderr}");
@@ -245,7 +245,7 @@ fn check_failed(output: &Output, because: &str) {
     assert!(statistics["error"].as_str().expect("text").contains(because), "{statistics}");
 }
 
-/// A limit on the size of files stands in for a full disk.
+/// A limit on the size of files has the same effect as a full disk.
 #[test]
 fn failed_write_leaves_the_report_and_no_file() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -341,7 +341,7 @@ fn replaced_file_stays_where_and_whose_it_was() {
     assert_eq!(file.metadata().expect("it is there").permissions().mode() & 0o777, 0o640);
 }
 
-/// An interrupt completes the file with what was received: the first packet of two that lie an hour
+/// An interrupt completes the file with the packets received so far: here the first of two packets that are an hour
 /// apart.
 #[test]
 fn interrupted_run_leaves_a_complete_file() {
@@ -357,7 +357,7 @@ fn interrupted_run_leaves_a_complete_file() {
         .stdout(Stdio::null())
         .spawn()
         .expect("rxsteer can be started");
-    // What is written has no name yet.
+    // An incomplete file does not have its final name yet.
     let is_part = |name: &String| name.ends_with(".part");
     wait_until(&mut child, "write records", |it| {
         waits_for(it, INT) && names(dir.path()).iter().any(is_part)

@@ -1,4 +1,4 @@
-//! `--key`: flows distinguished by fewer fields, against the sums of whole flows.
+//! `--key`: flows distinguished by fewer fields, compared with the sums of flows with all fields.
 
 use super::reading::{Counted, HEADER, Key};
 use super::traffic::Traffic;
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// The columns `src` to `dst_port`; what is not there is empty.
+/// The columns `src` to `dst_port`; a missing field is empty.
 type Fields = [String; 5];
 
-/// What is counted for each key; there is one record for it.
+/// The counts for each key; each key has one record.
 type Sums = BTreeMap<Fields, Counted>;
 
-/// A key, and what is left of a flow by it.
+/// A key, and a function that reduces a flow to the fields of the key.
 type Case = (&'static str, fn(&Key) -> Fields);
 
 const CASES: [Case; 5] = [
@@ -57,7 +57,7 @@ fn grouped(traffic: &Traffic, by: fn(&Key) -> Fields) -> Sums {
     sums
 }
 
-/// Sums from columns in their order, each as text.
+/// Sums from columns in this order, each as text.
 fn sums(lines: impl Iterator<Item = Vec<String>>) -> Sums {
     let mut sums = Sums::new();
     for line in lines {
@@ -94,7 +94,7 @@ fn json_lines(path: &Path) -> Sums {
     sums(whole.lines().map(|line| object(&serde_json::from_str(line).expect("an object"))))
 }
 
-/// The sums, and what the file's metadata say about its key.
+/// The sums, and the key in the file's metadata.
 #[cfg(feature = "parquet")]
 fn parquet(path: &Path) -> (Sums, Option<String>) {
     use arrow_array::Array;
@@ -151,7 +151,7 @@ fn records_of_a_key_are_the_sums_of_its_flows() {
     }
 }
 
-/// Files of all keys have one schema, so that engines read them together.
+/// Files of all keys have one schema, so that query engines can read them together.
 #[cfg(feature = "parquet")]
 #[test]
 fn schema_is_the_same_for_all_keys() {
@@ -166,7 +166,7 @@ fn schema_is_the_same_for_all_keys() {
     assert!(schemas.iter().all(|schema| *schema == schemas[0]));
 }
 
-/// Addresses left out stay so, and networks stay networks, under whatever pseudonym.
+/// With pseudonyms, omitted addresses are still omitted, and networks are still networks.
 #[test]
 fn pseudonyms_are_of_what_counts() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -193,7 +193,7 @@ fn table(arguments: &[&str]) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// The whole text: what programs and people got before there were keys.
+/// Compares the complete output with that from before `--key` existed.
 #[test]
 fn without_a_key_nothing_is_different() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,13 +1,13 @@
-//! Records read back from the three formats, to compare.
+//! Reads records from files of the three formats, for comparisons.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Source, destination, protocol, ports: a flow, one direction of it.
+/// One direction of a flow: source, destination, protocol, ports.
 pub(crate) type Key = (IpAddr, IpAddr, u8, u16, u16);
 
-/// What is counted of a flow: packets, bytes, TCP flags, first and last time.
+/// The counts of a flow: packets, bytes, TCP flags, first and last time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Counted {
     pub(crate) packets: u64,
@@ -39,13 +39,13 @@ pub(crate) struct Record {
     pub(crate) shared: [u64; 2],
     pub(crate) end: String,
     pub(crate) hash: String,
-    /// Captures have no interface.
+    /// Records of captures have no interface.
     pub(crate) vlan: Option<u16>,
     pub(crate) moves: u64,
 }
 
 impl Record {
-    /// What must hold of every record.
+    /// The properties that every record must have.
     fn check(self) -> Record {
         for (index, total) in [(1, self.counted.packets), (2, self.counted.bytes)] {
             let per_cpu: u64 = self.per_cpu.iter().map(|cpu| cpu[index]).sum();
@@ -60,7 +60,7 @@ impl Record {
     }
 }
 
-/// Of all records of a flow together.
+/// Adds up all records of each flow.
 pub(crate) fn per_flow(records: &[Record]) -> HashMap<Key, Counted> {
     let mut flows: HashMap<Key, Counted> = HashMap::new();
     for record in records {
@@ -165,7 +165,7 @@ pub(crate) fn json(object: &serde_json::Value) -> Record {
     .check()
 }
 
-/// By the crate's own reader, in the types that the documentation promises.
+/// Reads with the reader of the parquet crate, with the types that the documentation specifies.
 #[cfg(feature = "parquet")]
 pub(crate) fn parquet(path: &Path) -> Vec<Record> {
     use arrow_array::cast::AsArray;

@@ -1,11 +1,11 @@
-//! Records against sums that were not made by rxsteer, whatever moves flows between CPUs.
+//! Compares records with sums that were not computed by rxsteer, whatever moves flows between CPUs.
 
 use super::reading::{self, per_flow};
 use super::traffic::Traffic;
 use super::{number, replay, rxsteer, status, text};
 use serde_json::Value;
 
-/// Packets are in exactly one record, or in none for a reason that is counted.
+/// Each packet is in exactly one record, or in none for a reason that is counted.
 pub(crate) fn check_sums(report: &Value, records: &[reading::Record]) {
     let statistics = &report["flow_statistics"];
     let dropped: u64 = report["dropped"].as_object().expect("by reason").values().map(number).sum();
@@ -24,7 +24,7 @@ pub(crate) fn check_sums(report: &Value, records: &[reading::Record]) {
     assert_eq!(number(&statistics["flows_created"]), records.len() as u64);
 }
 
-/// Policies, numbers of CPUs and changes on the way: the sums per flow are those of the traffic.
+/// With any policy, number of CPUs and changes during the run, the sums per flow are those of the traffic.
 #[test]
 fn sums_per_flow_do_not_depend_on_where_packets_go() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -111,7 +111,7 @@ fn flow_that_rests_becomes_another_record() {
     assert_eq!(per_flow(&records), traffic.flows);
 }
 
-/// Nothing is counted unless asked for.
+/// Without `--flows` nothing is counted.
 #[test]
 fn without_records_there_are_no_statistics() {
     let output = rxsteer(&["replay", "--synthetic", "packets=1000", "--cpus", "2", "--json"]);

@@ -1,4 +1,4 @@
-//! `rxsteer flows`.
+//! Tests of `rxsteer flows`.
 
 use super::reading::{self, per_flow};
 use super::traffic::Traffic;
@@ -19,7 +19,7 @@ fn largest_flows_are_shown() {
     for by in ["packets", "bytes"] {
         let shown = json(&["--top", "25", "--by", by, "--cpus", "3", text(&capture)]);
         let mut expected: Vec<_> = traffic.flows.iter().collect();
-        // The other measure comes second, then the key.
+        // Flows are ordered by this measure, then by the other one, then by key.
         expected.sort_by_key(|(key, of)| {
             let sizes =
                 if by == "packets" { (of.packets, of.bytes) } else { (of.bytes, of.packets) };

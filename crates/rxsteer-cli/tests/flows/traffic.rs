@@ -1,4 +1,4 @@
-//! Made-up traffic whose sums per flow are known because it was made here.
+//! Generated traffic, whose sums per flow are known.
 
 use super::reading::{Counted, Key};
 use etherparse::PacketBuilder;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// A capture, and what is in it.
+/// A capture, and its expected contents.
 #[derive(Default)]
 pub(crate) struct Traffic {
     pcap: Vec<u8>,
@@ -27,8 +27,8 @@ impl Traffic {
         traffic
     }
 
-    /// Some of everything: TCP both ways, UDP, SCTP's neighbours without ports, fragments, VLAN, ARP,
-    /// and frames cut short. The same each time.
+    /// Traffic of many kinds: TCP in both directions, UDP, protocols without ports, fragments, VLAN, ARP, and truncated
+    /// frames. It is the same each time.
     pub(crate) fn mixed(packets: u64, flows: u64) -> Traffic {
         let mut traffic = Traffic::new();
         let mut state = 1u64;
@@ -67,7 +67,7 @@ impl Traffic {
                     let mut frame = Vec::new();
                     let builder = ethernet.ipv6(v6(a), v6(b), 64).udp(port, 53);
                     builder.write(&mut frame, &vec![0; size]).expect("a frame");
-                    // As a capture with a snapshot length: fewer bytes than on the wire.
+                    // The frame has fewer bytes in the capture than on the wire, as with a snapshot length.
                     traffic.ip(
                         (v6(a).into(), v6(b).into(), 17, port, 53),
                         0,
@@ -93,7 +93,7 @@ impl Traffic {
                     let mut frame = Vec::new();
                     let builder = ethernet.ipv4(a, b, 64).udp(port, 5000);
                     builder.write(&mut frame, &vec![0; size]).expect("a frame");
-                    // More fragments follow; or it is a later one.
+                    // The first fragment has the flag for more fragments; the other one has an offset.
                     let field = if first { [0x20, 0] } else { [0, 0x10] };
                     frame[20..22].copy_from_slice(&field);
                     let (sport, dport) = if first { (port, 5000) } else { (0, 0) };
@@ -110,7 +110,7 @@ impl Traffic {
         traffic
     }
 
-    /// A frame of a flow, of which the last `cut` bytes are not in the capture.
+    /// Adds a frame of a flow; the last `cut` bytes of the frame are missing in the capture.
     fn ip(&mut self, key: Key, tcp_flags: u8, frame: &[u8], cut: usize) {
         let time_ns = self.time_us * 1000;
         let bytes = frame.len() as u64;
@@ -130,7 +130,7 @@ impl Traffic {
         self.bytes += frame.len() as u64;
     }
 
-    /// One UDP packet from port to port, so much later than the one before.
+    /// Adds one UDP packet from a port to a port, at this time after the packet before.
     pub(crate) fn udp(&mut self, src_port: u16, later_us: u64) {
         self.time_us += later_us;
         let (src, dst) = ([10, 1, 2, 3], [192, 0, 2, 200]);

@@ -1,4 +1,4 @@
-//! A reader of captures and headers made for these tests: slow, short, and none of rxsteer's code.
+//! A reader of captures and headers for these tests: slow, short, and without code of rxsteer.
 
 use super::reading::{Counted, Key};
 use pcap_parser::traits::PcapNGPacketBlock;
@@ -6,8 +6,8 @@ use pcap_parser::{Block, Capture, Linktype, PcapCapture, PcapNGCapture};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Per flow packets, bytes and TCP flags, times left out; `None` for files with link types or headers
-/// between link and IP that this does not read.
+/// Packets, bytes and TCP flags of each flow, without times. `None` for files with link types, or with headers between
+/// link and IP, that this does not read.
 pub(crate) fn flows(file: &[u8]) -> Option<HashMap<Key, Counted>> {
     let mut flows: HashMap<Key, Counted> = HashMap::new();
     let mut unreadable = false;
@@ -47,10 +47,10 @@ pub(crate) fn flows(file: &[u8]) -> Option<HashMap<Key, Counted>> {
     (!unreadable).then_some(flows)
 }
 
-/// MPLS, PPPoE and VN-Tag.
+/// The ethertypes of MPLS, PPPoE and VN-Tag.
 const UNREAD: [u16; 4] = [0x8847, 0x8848, 0x8864, 0x8926];
 
-/// The type of an Ethernet frame past its VLAN tags, and what comes after it.
+/// The ethertype of a frame after its VLAN tags, and the bytes that follow it.
 fn ethertype(frame: &[u8]) -> Option<(u16, &[u8])> {
     let mut at = 12;
     while [0x8100, 0x88a8, 0x9100].contains(&u16_at(frame, at)?) {
@@ -80,7 +80,7 @@ fn ipv4(packet: &[u8]) -> Option<(Key, u8)> {
     let total = if total == 0 { packet.len() } else { total.min(packet.len()) };
     let mut payload = packet.get(header_len..total).unwrap_or_default();
     let mut protocol = header[9];
-    // What an authentication header carries is readable.
+    // The content after an authentication header can be read.
     while protocol == 51 && !later && payload.len() >= 12 {
         protocol = payload[0];
         payload = payload.get((usize::from(payload[1]) + 2) * 4..).unwrap_or_default();
@@ -119,7 +119,7 @@ fn ipv6(packet: &[u8]) -> Option<(Key, u8)> {
     Some((key(next, ports), flags))
 }
 
-/// Ports, where they are there; flags of a whole TCP header.
+/// The ports, if they are present, and the flags of a complete TCP header.
 fn transport(protocol: u8, payload: &[u8]) -> ([u16; 2], u8) {
     let ports = match (protocol, u16_at(payload, 0), u16_at(payload, 2)) {
         (6 | 17 | 33 | 132, Some(src), Some(dst)) => [src, dst],

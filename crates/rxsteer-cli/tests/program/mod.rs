@@ -1,11 +1,11 @@
-//! The program, started as a user starts it.
+//! Starts the program as users start it.
 
 pub(crate) mod pcap;
 pub(crate) mod running;
 
 use std::process::{Command, Output, Stdio};
 
-/// What `rxsteer` does with these arguments, and nothing on standard input.
+/// Runs `rxsteer` with these arguments, and with empty standard input.
 pub(crate) fn rxsteer(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rxsteer"))
         .args(arguments)
@@ -14,7 +14,7 @@ pub(crate) fn rxsteer(arguments: &[&str]) -> Output {
         .expect("rxsteer can be started")
 }
 
-/// What it said on standard error.
+/// The text on standard error.
 pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

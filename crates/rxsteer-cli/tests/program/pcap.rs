@@ -1,4 +1,4 @@
-//! Captures made by hand.
+//! Generates captures.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The program while it runs. Nothing here waits without a limit.
+//! Controls the program while it runs. All waits here have a limit.
 
 use std::fs;
 use std::process::{Child, Command, Output};
@@ -18,12 +18,12 @@ pub(crate) fn mask(pid: u32, name: &str) -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Whether it waits for all of these signals.
+/// Whether the process waits for all of these signals.
 pub(crate) fn waits_for(child: &Child, signals: u64) -> bool {
     mask(child.id(), "SigBlk") & signals == signals
 }
 
-/// Waits until it does `what`; it must not end before.
+/// Waits until the process does `what`; it must not end before.
 pub(crate) fn wait_until(child: &mut Child, what: &str, does: impl Fn(&Child) -> bool) {
     let begun = Instant::now();
     while !does(child) {
@@ -36,13 +36,13 @@ pub(crate) fn wait_until(child: &mut Child, what: &str, does: impl Fn(&Child) ->
     }
 }
 
-/// Sends it a signal, `-INT` say.
+/// Sends the process a signal, such as `-INT`.
 pub(crate) fn send(child: &Child, signal: &str) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
 }
 
-/// What it printed, when it has ended.
+/// Waits until the process has ended, and returns its output.
 pub(crate) fn ended(child: Child) -> Output {
     let pid = child.id().to_string();
     let (done, output) = mpsc::channel();

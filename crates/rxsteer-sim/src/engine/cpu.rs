@@ -7,9 +7,9 @@
 //!
 //! A CPU works on one packet at a time, and the effects on others happen at the end of that packet's work, when the
 //! calendar's time is the CPU's time. So no effect is visible before its work is done. Frames that a poll hands over
-//! are the exception: other CPUs see them only when the poll ends and its lists are spliced, so the frames in the ring
-//! are processed together. A softirq waits for the end of the packet in hand, or of the poll; a thread is interrupted
-//! at once.
+//! are the exception: other CPUs see them only when the poll ends and its lists are spliced, so a poll takes all of
+//! them off the ring in one step. A softirq waits for the end of the packet in hand, or of the poll; a thread is
+//! interrupted at once.
 
 use super::packet::Packet;
 use crate::scenario::{Costs, Cpu, Scenario};

@@ -1,4 +1,4 @@
-//! Counts which rule before the policy each packet matches, over a whole run, in which rules may be replaced.
+//! Counts which rule before the policy each packet matches, over a whole run, during which rules may be replaced.
 
 use super::packet::Packet;
 use rxsteer_core::matching::Facts;

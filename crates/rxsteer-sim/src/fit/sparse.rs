@@ -20,8 +20,9 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
 
-/// The range of the random points, even in logarithms, in the order of [`VALUES`]: a third to three times what a board
-/// of 25 MHz needs for the published rates if one CPU forwards alone, and any loss by SMT and caches.
+/// The range of the random points, which are uniform in the logarithms of the values, in the order of [`VALUES`]: a
+/// third to three times what a board of 25 MHz needs for the published rates if one CPU forwards alone, and any loss by
+/// SMT and caches.
 const DRAWN_FROM: [(f64, f64); 6] =
     [(40e3, 400e3), (20e3, 180e3), (6.0, 54.0), (0.4, 1.0), (10e3, 2500e3), (1.0, 100.0)];
 

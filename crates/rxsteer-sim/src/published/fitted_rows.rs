@@ -9,7 +9,7 @@ use super::figures::{LatencyUs, Served};
 pub const RFS_NETPERF: Served = Served { tps: 104_000.0, cpu_percent: 30.0 };
 /// rfs-commit, RPC test, "No RFS/RPS".
 pub const RFS_RPC: Served = Served { tps: 103_000.0, cpu_percent: 48.0 };
-/// … and its latency.
+/// The latency in the RPC test with "No RFS/RPS".
 pub const RFS_RPC_LATENCY: LatencyUs =
     LatencyUs { p50: 757.0, p90: 900.0, p99: 3185.0, std_dev: 4472.35 };
 

@@ -71,7 +71,8 @@ pub fn known_error(metric: &str) -> Option<&'static KnownError> {
 }
 
 /// Runs an experiment on its fitted machine, and on others that the fitted rows allow. This takes a few seconds on one
-/// core, and about twenty for sparse. It stops when `stop` becomes true: each figure is a mean over whole runs.
+/// core, and about twenty for sparse. When `stop` becomes true, the experiment ends without a report, since each figure
+/// is a mean over whole runs.
 ///
 /// # Errors
 /// When the committed fit can't be read, or its machine can't be simulated; [`FitError::Stopped`] after `stop`.

@@ -56,7 +56,7 @@ impl<S: Subject> World<S> {
         let Some(rule) = self.scenario.rule_of_slots() else { return };
         let arrival = &Arrival { rule, ..*arrival };
         let explanation = self.explain(arrival);
-        // The desired CPU comes first, and then the slot is unknown.
+        // RFS chose the target by the desired CPU before any slot was examined, so the core does not report a slot.
         let held = match explanation.reason {
             Reason::Rfs => return,
             Reason::Slot { slot: SlotId { cpu, loop_ }, held: true } => {

@@ -101,7 +101,7 @@ pub struct Scenario {
     /// CPUs whose second ring is in use.
     pub(crate) second_generation: Vec<u16>,
     pub(crate) local_by_ring: bool,
-    /// Whether frames go unguarded.
+    /// Whether frames are unguarded.
     pub(crate) unguarded: bool,
     /// The CPU of each bucket, from the core's plan.
     pub(crate) table: Vec<CpuId>,

@@ -17,7 +17,7 @@ pub struct Seen {
     pub dropped: u64,
     /// Packets that went through a second ring.
     pub second_generation: u64,
-    /// Packets that went unguarded.
+    /// Packets that were unguarded.
     pub unguarded: u64,
     /// Buckets that moved.
     pub bucket_moves: u64,

@@ -27,7 +27,8 @@ pub trait Subject {
     /// The sparse slot that a flow would use at time `now`, if the flow belongs to the queue with flow table `table`:
     /// CPU and loop.
     fn slot_held(&self, table: u32, device: u32, hash: u32, now: u64) -> Option<(u32, u32)>;
-    /// What an RX CPU counted in a bucket, or, after the buckets, for a CPU: packets, flow and votes.
+    /// What an RX CPU counted in a bucket: packets, flow and votes. The indexes after those of the buckets are for
+    /// CPUs.
     fn bucket(&self, rx_cpu: u32, bucket: u32) -> [u32; 3];
     /// Whether every assigned sparse slot is in its flow's chain, and no other slot is.
     fn chains_are_sound(&mut self) -> bool;

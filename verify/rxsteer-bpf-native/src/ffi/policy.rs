@@ -67,7 +67,7 @@ pub struct NativePolicy {
 }
 
 impl NativePolicy {
-    /// The policy with tables of these sizes; [`NativePolicy::configure`] has to follow.
+    /// The policy with tables of these sizes; the caller must call [`NativePolicy::configure`] next.
     ///
     /// # Panics
     ///
@@ -83,7 +83,7 @@ impl NativePolicy {
                 && sizes.flow_log < 20
                 && sizes.tables < 2048
         );
-        // SAFETY: the sizes are in range, so that the tables have elements and can be had.
+        // SAFETY: the sizes are in range, so the tables have elements and can be allocated.
         let state = unsafe { native_policy_new(&raw const sizes) };
         NativePolicy { state: NonNull::new(state).expect("it aborts without memory"), sizes }
     }
@@ -252,7 +252,7 @@ impl NativePolicy {
         slot.checked_sub(1).map(|slot| (slot / abi::STEER_SPARSE_ROW, slot % abi::STEER_SPARSE_ROW))
     }
 
-    /// What `rx_cpu` counted in a bucket, or, after the buckets, for a CPU: packets, flow and votes.
+    /// What `rx_cpu` counted in a bucket: packets, flow and votes. The indexes after those of the buckets are for CPUs.
     #[must_use]
     pub fn bucket(&self, rx_cpu: u32, bucket: u32) -> [u32; 3] {
         assert!(rx_cpu < self.sizes.rx_cpus && bucket < abi::STEER_MAX_BUCKETS + self.sizes.cpus);

@@ -9,7 +9,7 @@ use rand::RngExt;
 use rxsteer_bpf_native::abi::STEER_GENERATIONS;
 use rxsteer_bpf_native::policy::LastPacket;
 
-/// A rule that can be left out, to show that the model needs it.
+/// A rule that a test can leave out, to show that the model needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// After a policy under which frames pass, all frames go through the rings for a grace period.
@@ -18,9 +18,9 @@ pub(crate) enum Rule {
     RetiredDrains,
     /// Frames are sent unguarded only once rings have drained past a snapshot.
     UnguardedAfterSnapshot,
-    /// And only if no frame went off target since.
+    /// Frames are sent unguarded only if no frame went off target since that snapshot.
     UnguardedOnTarget,
-    /// Then older slots are unset, since their numbers wrap.
+    /// Before frames are sent unguarded, older slots are unset, since their numbers wrap.
     SlotsUnset,
     /// Slots of rings that had been deleted are unset as well.
     DeletedRingsUnset,
@@ -30,9 +30,10 @@ pub(crate) enum Rule {
     LaterFrame,
     /// Before a change, the guard is activated first.
     GuardFirst,
-    /// And then rings drain past a snapshot.
+    /// After that, the rules change only once rings have drained past a snapshot.
     RingsDrain,
-    /// Slots that were set while frames were unguarded are unset before that, since their numbers may have wrapped.
+    /// Before the guard is activated, slots that were set while frames were unguarded are unset, since their numbers
+    /// may have wrapped.
     OldSlotsUnset,
 }
 

@@ -18,7 +18,7 @@ use world::{Seen, World};
 const RUNS: u64 = 100;
 const CHANGES: u64 = 30;
 
-/// The most ticks of a change, or until frames go unguarded.
+/// The most ticks of a change, or until frames are unguarded.
 const MOST_TICKS: u32 = 2000;
 
 fn run(without: Option<Rule>, seed: u64) -> Control {
@@ -102,7 +102,7 @@ fn needs(rule: Rule, first: u64) {
     assert!(broken.is_some(), "without {rule:?}: nothing is late");
 }
 
-/// One test for each rule. Where few seeds show a rule, the search begins near one.
+/// One test for each rule. If a rule's absence shows only in few seeds, the search begins near one of them.
 macro_rules! needs {
     ($($name:ident: $rule:ident from $first:literal;)*) => {
         $(#[test] fn $name() { needs(Rule::$rule, $first); })*

@@ -31,8 +31,9 @@ const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 /// Measures the nanoseconds that each program takes for a frame beyond those of a fixed redirect; prints verifier and
 /// stack figures.
 ///
-/// Live frames on CPU 0, dropped where they arrive; quartiles of the differences within rounds. And for each switch
-/// of a CPU, over a program that does nothing; with whatever else runs here, most of them concern no ring's thread.
+/// Live frames are sent on CPU 0, and dropped where they arrive; the figures are quartiles of the differences within
+/// rounds. For context switches, the difference is to a program that does nothing. Most of these switches are between
+/// other processes of the machine, and concern no ring's thread.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab bpf-cost --flows 10000 --train 8")]
 pub(crate) struct Options {
@@ -54,8 +55,8 @@ pub(crate) struct Options {
     /// Slots of the flow table
     #[arg(long, value_name = "N", default_value_t = FLOW_CNT)]
     flow_cnt: u32,
-    /// CPUs that frames are steered to: with `1` all go where the fixed program sends them, so that the
-    /// difference is the decision's; with `0-1` the CPU that receives does the work of every other frame too
+    /// CPUs that frames are steered to. With `1` all frames go to the CPU of the fixed program, so the difference is
+    /// the cost of the decision. With `0-1` the receiving CPU also processes every other frame
     #[arg(long, value_name = "CPUS", default_value = "0-1")]
     cpus: CpuSet,
     /// Only these policies
@@ -84,7 +85,7 @@ enum RulesOf {
     Interface,
 }
 
-/// One of the compared configurations.
+/// A configuration to compare.
 struct Variant {
     name: String,
     source: LiveFrames,
@@ -96,7 +97,7 @@ struct Variant {
 
 /// The programs that are timed in a turn, and the empty one that runs at the same context switches.
 const TIMED: usize = 4;
-/// The most ticks until frames go unguarded.
+/// The most ticks until frames are unguarded.
 const TICKS: u32 = 50;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
@@ -265,7 +266,7 @@ fn steered(
     })
 }
 
-/// Runs the ticks after attaching, until all frames are steered, and frames go unguarded under policies that allow it.
+/// Runs the ticks after attaching, until all frames are steered and, under policies that allow it, unguarded.
 pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
     path.tick_until_done()?;
     for _ in 0..TICKS {

@@ -18,12 +18,13 @@ use serde_json::Value;
 use super::receive_cost::Receiving;
 use super::rounds::{Plan, Variant, measure};
 
-/// Live frames from CPU 0 through a bridge of two interfaces: rxsteer's, and a bare AF_XDP forwarder on one CPU, each with
-/// so much work for each packet.
+/// Sends live frames from CPU 0 through a bridge of two interfaces: rxsteer's bridge, and a simple AF_XDP forwarder on
+/// one CPU, each with the same work for each packet.
 ///
-/// rxsteer receives on CPU 1, and works there and, where there are more CPUs, on others that neither send nor receive.
+/// rxsteer receives on CPU 1, and processes packets there and, if there are more CPUs, on CPUs that neither send nor
+/// receive.
 ///
-/// Packets sent on a second as quartiles, and their ratio within a round.
+/// Prints the forwarded packets per second as quartiles, and their ratio within a round.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab bridge-cost --work-ns 200 --rounds 15")]
 pub(crate) struct Options {
@@ -107,7 +108,7 @@ impl<I: Inspector> Handler for Counting<I> {
 /// A bridge, the CPUs of its workers if it is rxsteer's, and how many CPUs a host needs for it.
 type Way = (&'static str, Option<&'static str>, usize);
 
-/// All compared bridges. The sender has CPU 0, and each of them receives on CPU 1.
+/// The compared bridges and the bare forwarder. The sender has CPU 0, and each of them receives on CPU 1.
 const WAYS: [Way; 7] = [
     ("bare AF_XDP, CPU 1", None, 2),
     ("rxsteer, CPU 1", Some("1-1"), 2),

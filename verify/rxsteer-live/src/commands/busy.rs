@@ -39,8 +39,8 @@ const SENDER: usize = 0;
 /// How often a turn is repeated if other processes used more of a CPU than allowed.
 const RETRIES: u32 = 2;
 
-/// Loss and delay beside busy processes: no steering, the kernel's RPS, and `rxsteer run` with each scheduling class of
-/// its threads, in turns.
+/// Measures loss and delay while processes keep the CPUs busy: without steering, with the kernel's RPS, and with
+/// `rxsteer run` and each scheduling class of its threads, in turns.
 ///
 /// Prints a table to standard error and JSON to standard output.
 #[derive(Args)]
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// How often each method is measured with each number of busy processes.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: u32,
-    /// Packets a second.
+    /// Packets per second.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "30000,60000,200000")]
     rates: Vec<u32>,
     /// Busy processes on each CPU.
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     /// How long each rate is sent in a turn, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1500)]
     time: u64,
-    /// Two rounds of half a second, beside one busy process: some two minutes.
+    /// Two rounds of half a second, with one busy process; takes about two minutes.
     #[arg(long)]
     quick: bool,
     /// Repeat a turn in which other processes took more than this share of a CPU.
@@ -84,7 +84,7 @@ const METHODS: [Method; 9] = [
     Method::Steered { policy: "rps", threads: "other" },
     Method::Steered { policy: "rps", threads: "nice:-20" },
     Method::Steered { policy: "rps", threads: "fifo:1" },
-    // Above the sender: a burst does not keep the thread of CPU 0 waiting.
+    // A higher priority than the sender's: a burst does not keep the thread of CPU 0 waiting.
     Method::Steered { policy: "rps", threads: "fifo:3" },
     Method::Steered { policy: "rfs+sparse", threads: "other" },
     Method::Steered { policy: "rfs+sparse", threads: "nice:-20" },
@@ -229,7 +229,7 @@ impl Turn<'_> {
         };
         let load = SocketLoad::start(self.testbed, FLOWS, &CPUS)?;
         let check = DelayCheck::new(receiver, &self.testbed.link().far)?;
-        // Flows get their slots, and neighbours and routes are resolved; half a second later `rps` goes without the
+        // Flows get their slots, and neighbours and routes are resolved. Half a second later, `rps` works without the
         // guard.
         load.send(SENDER, 5000, Duration::from_millis(200))?;
         sleep(Duration::from_millis(500));

@@ -9,9 +9,9 @@ use rxsteer_lab::{
 };
 use serde_json::{Value, json};
 
-/// Sends numbered frames over a veth pair, and reports how many arrived, how fast, in which order.
+/// Sends numbered frames over a veth pair, and reports how many arrived, how fast, and in which order.
 ///
-/// Exit status: 0 in order, 1 some came late, 2 could not run.
+/// Exit status: 0 all frames were in order, 1 some were late, 2 it could not run.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rxsteer-lab flood --frames 5000000\n  \
                   rxsteer-lab flood --flows 4 --tcp --gro -- --policy rps --cpus 0-1")]
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// Takes flows in random order.
     #[arg(long)]
     random: bool,
-    /// Least time between two frames, in nanoseconds.
+    /// Shortest time between two frames, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pace: u64,
     /// Sends IPv6.
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Lets the receiver merge packets.
     #[arg(long)]
     gro: bool,
-    /// The CPU that sends, and with veth also receives.
+    /// The CPU that sends and, with veth, also receives.
     #[arg(long, value_name = "CPU", default_value_t = 0)]
     cpu: usize,
     /// Arguments of `rxsteer run` after the interface; without any, frames are received unsteered.

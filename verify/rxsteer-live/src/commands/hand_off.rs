@@ -17,10 +17,10 @@ use serde_json::Value;
 use super::bpf_cost::come_to_rest;
 use super::rounds::{Plan, Variant, measure};
 
-/// Live frames on CPU 0, dropped where they arrive on CPU 1: rxsteer beside a program that only
-/// redirects to a fixed CPU, and beside the kernel's RPS without any XDP program.
+/// Sends live frames on CPU 0, which are dropped where they arrive on CPU 1. Compares rxsteer with a program that only
+/// redirects to a fixed CPU, and with the kernel's RPS without any XDP program.
 ///
-/// Packets a second as quartiles, and their ratio within a round.
+/// Prints packets per second as quartiles, and their ratio within a round.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab hand-off --policy rfs+sparse --rounds 15")]
 pub(crate) struct Options {
@@ -35,13 +35,13 @@ pub(crate) struct Options {
     /// Frames that may wait for CPU 1.
     #[arg(long, value_name = "N", default_value_t = 2048)]
     queue_size: u32,
-    /// The policy of rxsteer, over CPU 1 alone.
+    /// The policy of rxsteer, with only CPU 1.
     #[arg(long, default_value = "rps")]
     policy: Policy,
-    /// Without the statistics of flows.
+    /// Turn off the statistics of flows.
     #[arg(long)]
     no_flow_stats: bool,
-    /// Look for partial checksums, as `rxsteer run` does on a veth or virtio_net, and not on a NIC.
+    /// Look for partial checksums, as `rxsteer run` does on a veth or virtio_net, but not on a NIC.
     #[arg(long)]
     partial: bool,
 }
@@ -122,7 +122,7 @@ fn by_kernel_rps(receiver: &Namespace, link: &Link) -> Result<()> {
     Ok(())
 }
 
-/// A turn without a CPUMAP: frames that CPU 1 processed by its own count, which includes other traffic.
+/// A turn without a CPUMAP: the frames that CPU 1 processed according to its own count, which includes other traffic.
 fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
     let on_cpu_1 = || {
         let load = Load::look().context("the kernel does not report what its CPUs received")?;
@@ -145,7 +145,7 @@ fn handed_over(
     let on_cpu_1 = || -> Result<u64> { Ok(arrivals.by_cpu()?.get(1).copied().unwrap_or(0)) };
     let before = on_cpu_1()?;
     let took = source.send(sender, 0, frames)?;
-    // A full ring of 16384 frames is processed in less than that.
+    // CPU 1 processes a full ring of 16384 frames in less time.
     sleep(Duration::from_millis(20));
     Ok((on_cpu_1()? - before) as f64 / took.as_secs_f64())
 }

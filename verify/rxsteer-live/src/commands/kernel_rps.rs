@@ -32,14 +32,15 @@ const AT_ONCE: u64 = 50_000;
 /// Rules that match nothing.
 const RULES: usize = 200;
 
-/// Counts what the kernel's RPS reorders while `rxsteer host apply` changes masks, and whether `--verify` undoes a wrong one.
+/// Counts what the kernel's RPS reorders while `rxsteer host apply` changes masks, and tests whether `--verify` undoes
+/// a bad change.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab kernel-rps --changes 200")]
 pub(crate) struct Options {
-    /// Changes of the mask.
+    /// Number of changes of the mask.
     #[arg(long, default_value_t = 200)]
     changes: u32,
-    /// Flows.
+    /// Number of flows.
     #[arg(long, default_value_t = 64)]
     flows: u32,
     /// Times between two frames, in ns: one that a CPU can keep up with, and one that it can't.
@@ -66,8 +67,9 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 }
 
 fn host(namespace: &Namespace, arguments: &[&str]) -> Result<Output> {
-    // Not on the CPU that sends: it would stop sending meanwhile, which no NIC does, and the other CPU would empty its
-    // backlog. With priority over ordinary threads: otherwise it would run only when that backlog is empty.
+    // rxsteer does not run on the CPU that sends: the sender would have to stop meanwhile, which no NIC does, and the
+    // other CPU would empty its backlog. rxsteer has priority over ordinary threads; otherwise it would run only when
+    // that backlog is empty.
     let mut command = namespace.command("chrt");
     command.args(["-f", "1", "taskset", "-c", &OTHER.to_string()]);
     command.arg(rxsteer().map_err(anyhow::Error::msg)?);

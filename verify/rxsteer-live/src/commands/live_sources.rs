@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use super::rounds::{Plan, Variant, measure};
 use super::{bridge_cost, receive_cost};
 
-/// Live frames from CPU 0 into an application: rxsteer beside loops without steering, and beside fanout.
+/// Sends live frames from CPU 0 into an application: compares rxsteer with loops without steering, and with fanout.
 ///
-/// "empty": the handler does nothing. A bare loop over the ring's blocks, rxsteer with one worker, recvmmsg; all on CPU 1.
-/// "many_flows" and "two_flows": two threads that work for each packet; fanout by hash, CPU and rollover, and rxsteer. The two
-/// flows are two that fanout by hash puts on the thread of CPU 1. The sender takes as much of CPU 0 as it gets, so what is
-/// left for two threads is about one and a half CPUs. "many_flows_in_ring" and "two_flows_in_ring": the same packets, but
-/// they wait in the ring before anything is read, and the sender takes no CPU. Packets a second as quartiles, and their
-/// ratio within a round.
+/// "empty": the handler does nothing. Compares a simple loop over the ring's blocks, rxsteer with one worker, and
+/// recvmmsg, all on CPU 1. "many_flows" and "two_flows": two threads work for each packet; compares fanout by hash, CPU
+/// and rollover with rxsteer. Fanout by hash puts both flows of "two_flows" on the thread of CPU 1. The sender takes as
+/// much of CPU 0 as it gets, so the two threads share about one and a half CPUs. "many_flows_in_ring" and
+/// "two_flows_in_ring": the same packets, but all of them wait in the ring before anything is read, and the sender
+/// takes no CPU time. The figures are packets per second as quartiles, and their ratio within a round.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  rxsteer-lab live-sources --rounds 5\n  \
                   rxsteer-lab live-sources --rounds 5 --write docs/results/live.md")]

@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use super::rounds::{Plan, Variant, measure};
 
-/// Live frames from CPU 0, received into an empty handler: by rxsteer's sources, by bare loops over the same sockets, and
-/// by recvmmsg.
+/// Sends live frames from CPU 0, which are received into an empty handler: by rxsteer's sources, by simple loops over
+/// the same sockets, and by recvmmsg.
 ///
-/// Packets a second as quartiles, and their ratio within a round.
+/// Prints packets per second as quartiles, and their ratio within a round.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab receive-cost --rounds 15")]
 pub(crate) struct Options {

@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     /// Turns count only while a cache line takes at most this many nanoseconds from CPU to CPU.
     #[arg(long, value_name = "NS", default_value_t = 70.0)]
     pub(crate) gate_ns: f64,
-    /// Turns count only while other processes take at most this share of one CPU.
+    /// Turns count only if other processes take at most this share of one CPU.
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     pub(crate) others: f64,
 }

@@ -8,7 +8,7 @@
 //! The following ensures that the experiment measures steering, and nothing else:
 //!
 //! - The work per packet is that of a real router: address translation by nftables with connection tracking, and
-//!   routing. It has to be more expensive than making the packet; otherwise the sender is measured.
+//!   routing. It must be more expensive than making the packet; otherwise the sender is measured.
 //! - Packets are not merged, neither on arrival nor on departure. With GRO, some thirty packets became one, and nothing
 //!   was left to spread.
 //! - The sender is on CPU 0, so colliding flows collide on CPU 1. On CPU 0, RPS would also be slowed down by the
@@ -41,8 +41,8 @@ const CANDIDATES: u32 = 64;
 const SENDER: usize = 0;
 const OTHER: u64 = 1;
 
-/// Two flows at full speed through a router that translates addresses: packets a second forwarded by the kernel's
-/// RPS, by `rxsteer run --policy sparse`, and unsteered.
+/// Sends two flows at full speed through a router that translates addresses. Prints the packets per second that are
+/// forwarded with the kernel's RPS, with `rxsteer run --policy sparse`, and unsteered.
 ///
 /// The kernel's hash has a new key at each boot, so the experiment first searches for flows: two that the hash puts
 /// on CPU 1 together, while CPU 0 sends, and two that it puts on both.
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     /// The policy of rxsteer.
     #[arg(long, default_value = "sparse")]
     policy: String,
-    /// Scheduling class of the threads of the CPUMAP; in class other they share CPU 0 with the sender.
+    /// Scheduling class of the threads of the CPUMAP; in class `other` they share CPU 0 with the sender.
     #[arg(long, value_name = "CLASS", default_value = "fifo:1")]
     threads: String,
 }

@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 
 use super::bpf_cost::{FLOW_CNT, setup, timed, times};
 
-/// Nanoseconds of each send and receive that rfs adds, by kind of socket.
+/// Measures the nanoseconds that rfs adds to each send and receive, by kind of socket.
 ///
-/// Datagrams of 64 bytes over the loopback interface of a network namespace of its own.
+/// Sends datagrams of 64 bytes over the loopback interface of a separate network namespace.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab socket-cost --rounds 15")]
 pub(crate) struct Options {
-    /// How often each kind of socket has its turn
+    /// How often each kind of socket is measured
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
     /// Messages sent in one turn

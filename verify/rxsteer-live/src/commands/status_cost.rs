@@ -13,10 +13,10 @@ use rxsteer_bench::Quartiles;
 use rxsteer_lab::{LinkOptions, LiveFrames, Steering, Testbed, Traffic};
 use serde_json::{Map, Value, json};
 
-/// Answer times of a running `rxsteer run`, and the longest round of its event thread meanwhile.
+/// Measures the answer times of a running `rxsteer run`, and the longest round of its event thread meanwhile.
 ///
-/// Milliseconds; of a binary that does not report the longest round, null. `RXSTEER_BIN` names
-/// another binary.
+/// The figures are milliseconds. The longest round is null if the program does not report it. `RXSTEER_BIN` sets the
+/// path of another program.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab status-cost --slots 1048576 --flows 200000")]
 pub(crate) struct Options {
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Flows that were counted, each on two CPUs
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     flows: u32,
-    /// How often each is asked
+    /// How often each request is sent
     #[arg(long, value_name = "N", default_value_t = 9)]
     rounds: usize,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Options {
 /// (`crates/rxsteer-cli/src/run/rounds.rs`).
 const ROUNDS_SHOWN: Duration = Duration::from_secs(20);
 
-/// The requests; the first is none, for the event thread's own work.
+/// The requests. The first one is empty, to measure the event thread's own work.
 const QUESTIONS: [(&str, Option<&str>); 4] = [
     ("nothing", None),
     ("status", Some(r#"{"do":"status"}"#)),

@@ -1,9 +1,9 @@
 //! The cost of viewers: packets per second through `rxsteer run --listen` without viewers, with one that asks every
 //! second, with a scrape every second, and with a thousand that send a byte now and then; and the CPU time of the
-//! process for each look.
+//! process for each request.
 //!
 //! A turn of packets lasts half a second, and its noise is a few percent, so it cannot show a lower cost. The CPU time
-//! can: the scheduler counts it to the nanosecond. A look that takes 1 ms, once a second, takes at most 0.1 % of one
+//! can: the scheduler counts it to the nanosecond. A request that takes 1 ms, once a second, takes at most 0.1 % of one
 //! CPU.
 
 use std::io::{Read, Write};
@@ -19,10 +19,11 @@ use serde_json::{Map, Value, json};
 
 use super::rounds::{Plan, Variant, measure};
 
-/// Frames from CPU 0 through `rxsteer run --policy rps`, without viewers and with them, in turns.
+/// Sends frames from CPU 0 through `rxsteer run --policy rps`, without viewers and with them, in turns.
 ///
-/// Packets a second as quartiles, and their ratio to no viewer within a round. `again` is no viewer, too: the noise.
-/// `cpu_time`: what the process takes beyond what it takes without a viewer, of one CPU and for each look.
+/// Prints packets per second as quartiles, and their ratio to a turn without viewers in the same round. `again` is a
+/// second turn without viewers, which shows the noise. `cpu_time` is the CPU time that the process takes beyond its
+/// time without a viewer, as a share of one CPU and for each request.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab watch-cost --rounds 15 --frames 2000000")]
 pub(crate) struct Options {
@@ -31,15 +32,15 @@ pub(crate) struct Options {
     /// Number of flows.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     flows: u32,
-    /// Slow clients.
+    /// Number of slow clients.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     slow: usize,
-    /// Looks whose CPU time is measured.
+    /// Number of requests whose CPU time is measured.
     #[arg(long, value_name = "N", default_value_t = 40)]
     looks: u32,
 }
 
-/// The time between looks whose CPU time is measured: the server queries the instance at most four times a second.
+/// The time between requests whose CPU time is measured: the server queries the instance at most four times a second.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// The behaviour of the viewers in a turn.
@@ -204,7 +205,7 @@ fn view(
                 }
                 Viewers::Slow(_) => {
                     for stream in &mut slow {
-                        // The server may have closed it.
+                        // The server may have closed the connection.
                         let _ = stream.write(b"G");
                     }
                 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rxsteer_lab::{Datagrams, LinkOptions, Namespace, Testbed, rxsteer};
 use serde_json::Value;
 
-/// A step that takes longer counts as stopped.
+/// A step that takes longer counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const FLOWS: u16 = 40;
 
@@ -90,7 +90,7 @@ fn interface_is_compared_and_judged_by_what_it_receives() {
     let traffic = &found["measured"]["traffic"];
     assert!(traffic["flows"].as_u64().unwrap() >= u64::from(FLOWS), "{found}");
     assert!(traffic["largest"].as_u64() < traffic["frames"].as_u64(), "{found}");
-    // Whether CPUs have time depends on the machine; check and recommend must agree.
+    // Whether CPUs have idle time depends on the machine; check and recommend must agree.
     assert!(found["rule"].is_string() && !found["sentences"].as_array().unwrap().is_empty());
     drop(sender);
 }
@@ -106,7 +106,7 @@ fn advise_replays_the_same_packets_under_each_policy() {
         ((from, 10_000 + flow).into(), (to, 20_000 + flow).into())
     };
     let mice: Vec<_> = (0..FLOWS).map(pair).collect();
-    // One flow with a sender of its own: what the two send depends on the scheduler.
+    // One flow has a separate sender: how much each of the two senders sends depends on the scheduler.
     let senders = [&mice[..], &[pair(FLOWS)]]
         .map(|pairs| Datagrams::start(testbed.sender(), pairs, 0).unwrap());
     let receiver = testbed.receiver();
@@ -129,7 +129,7 @@ fn advise_replays_the_same_packets_under_each_policy() {
     let advice = found["advice"].as_str().unwrap();
     assert_eq!(found["policy"].is_null(), advice.starts_with("Leave it alone"), "{advice}");
 
-    // A signal ends the watching, and the answer comes before the table.
+    // A signal ends the observation, and the output has the advice before the table.
     let mut run = command(receiver, &[&advise[..], &["--duration", "1h"]].concat());
     let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(3));
@@ -180,7 +180,7 @@ fn fallback_lasts_as_long_as_run_does() {
     assert_eq!(map(&namespace), "", "{said}");
 }
 
-/// The events of a fallback, from the first to the last, and nothing else on standard output.
+/// Standard output has the events of a fallback, from the first to the last, and nothing else.
 #[test]
 fn fallback_has_events() {
     let test = "advice::fallback_has_events";
@@ -192,7 +192,7 @@ fn fallback_has_events() {
     let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until_map_is(&namespace, "3", &mut child);
     namespace.ip("link set tun9 down").unwrap();
-    // It ends by itself once no interface exists. Looks are a second apart, so it may miss that tun9 was down.
+    // It ends by itself when no interface is left. It looks once a second, so it may miss that tun9 was down.
     namespace.ip("link del tun9").unwrap();
     let output = child.wait_with_output().unwrap();
     let (stdout, said) =
@@ -240,7 +240,7 @@ fn auto_says_each_step_and_leaves_nothing() {
     let test = "advice::auto_says_each_step_and_leaves_nothing";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let namespace = with_tun();
-    // No packets arrive, so there is nothing to do.
+    // No packets arrive, so auto has nothing to do.
     let said = ends(&namespace, 0, &["auto", "tun9", "--sample", "1s", "--verify", "3s"]);
     assert!(said.contains("Leave tun9 alone") && said.contains("nothing was changed"), "{said}");
     assert_eq!(map(&namespace), "");
@@ -265,7 +265,7 @@ fn auto_tries_native_xdp_and_takes_it_off() {
     let options = ["--policy", "rps", "--cpus", "0-1"];
     let output = output(testbed.receiver(), &[&auto[..], &options].concat());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Which is better depends on the machine: it steers, or reports why native XDP is not kept and continues.
+    // Which is better depends on the machine: auto steers, or reports why native XDP is not kept and continues.
     let steers = said.contains("native XDP steers");
     let goes_on = said.contains("step 2: native XDP: no, because") && said.contains("step 3");
     assert!(said.contains("rxsteer run in0 --policy=rps") && (steers || goes_on), "{said}");

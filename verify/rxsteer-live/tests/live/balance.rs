@@ -13,7 +13,7 @@ use super::{ask, set};
 /// How long it may take until the first buckets move, on a machine with other load.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Ends the sender, also when a check fails before the end.
+/// Ends the sender, even if a check fails before the end.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -22,7 +22,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What `rxsteer status` shows of buckets; null under policies without.
+/// The part of `rxsteer status` about buckets; null under policies without buckets.
 fn balance(socket: &str) -> Value {
     let report: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
@@ -52,7 +52,7 @@ fn buckets_move_and_flows_stay_in_order() {
     let source = LiveFrames::new(link, &traffic).unwrap();
     let stop = AtomicBool::new(false);
     let moved = std::thread::scope(|scope| {
-        // The sender takes all of CPU 0, and receives there, too.
+        // The sender takes all of CPU 0, which also receives.
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 1_000, &stop));
         let end = Stop(&stop);
         let asked = Instant::now();
@@ -77,7 +77,7 @@ fn buckets_move_and_flows_stay_in_order() {
             let busy = format!("CPU {} had ", latest["from"]);
             assert!(latest["why"].as_str().unwrap().starts_with(&busy), "{shown}");
         }
-        // Buckets end and begin while frames are under way.
+        // Changes between policies with and without buckets while frames are under way.
         set(&socket, "policy=rps");
         assert_eq!(balance(&socket), Value::Null);
         set(&socket, "policy=sparse+balance:buckets=256,loops=1");
@@ -93,7 +93,8 @@ fn buckets_move_and_flows_stay_in_order() {
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
 
-/// Half of the frames that a router forwards belong to one flow. The sender has CPU 0, so load differs between CPUs, too.
+/// Half of the frames that a router forwards belong to one flow. The sender has CPU 0, so the loads of the CPUs differ
+/// as well.
 #[test]
 fn an_elephant_and_64_mice_stay_in_order_through_a_router() {
     let test = "balance::an_elephant_and_64_mice_stay_in_order_through_a_router";
@@ -127,7 +128,7 @@ fn an_elephant_and_64_mice_stay_in_order_through_a_router() {
             std::thread::sleep(Duration::from_millis(200));
             shown = balance(&socket);
         }
-        // Buckets move on while the elephant never pauses.
+        // Buckets continue to move while the elephant never pauses.
         std::thread::sleep(Duration::from_secs(1));
         drop(end);
         sending.join().unwrap().unwrap();

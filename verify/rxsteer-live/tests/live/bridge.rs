@@ -53,7 +53,7 @@ fn turned(link: &Link) -> Link {
     Link { near: link.far.clone(), far: link.near.clone() }
 }
 
-/// Frames that are sent by an XDP program arrive at an interface that has one.
+/// Frames that an XDP program sends arrive only at an interface that has an XDP program.
 pub(crate) fn pass(testbed: &Testbed) -> [Pass; 2] {
     let middle = &testbed.namespaces[1];
     [&testbed.links[0].far, &testbed.links[1].near].map(|end| Pass::attach(middle, end).unwrap())
@@ -73,7 +73,7 @@ fn frames_leave_in_order_by_packet_sockets() {
     leave_in_order("packet");
 }
 
-/// Numbered frames through a bridge `io`, in each direction.
+/// Sends numbered frames through a bridge `io`, in each direction.
 fn leave_in_order(io: &str) {
     let frames = slice(20_000, 1_000_000);
     for policy in ["rps", "sparse", "rfs+sparse"] {
@@ -203,7 +203,7 @@ fn change_under_load(
                 to_here.send(control).unwrap();
             })
         };
-        // Sockets that send are of this namespace, too.
+        // The bridge's sending sockets must be in this namespace as well.
         let pipeline = scope.spawn(move || hosts[1].inside(move || Ok(run())).unwrap().unwrap());
         let control = control.insert(from_there.recv().unwrap());
         let senders = [(&there, 0), (&back, 2)].map(|(link, host)| {
@@ -314,7 +314,7 @@ fn merged_segments_pass_by_packet_sockets() {
     assert!(bytes > 1514 * packets, "nothing was merged: {report}");
 }
 
-/// Megabytes there and back on one connection, with ARP through the bridge; returns the report.
+/// Sends megabytes there and back on one connection, with ARP through the bridge; returns the report.
 fn tcp_there_and_back(testbed: &Testbed, io: &str) -> Value {
     let hosts = &testbed.namespaces;
     hosts[0].ip("addr add 10.99.0.1/24 dev out0").unwrap();

@@ -15,7 +15,7 @@ use serde_json::Value;
 const SEED: &str = "0123456789abcdef0123456789abcdef";
 const TEST: &str = "captures::recorded_frames_go_where_replay_sends_them";
 
-/// The Ethernet frames of a capture that fit an MTU of 1500 bytes.
+/// The Ethernet frames of a capture that fit into an MTU of 1500 bytes.
 pub(super) fn frames(path: &Path) -> Vec<Vec<u8>> {
     let Ok(mut source) = CaptureSource::open(&[path.to_owned()], CaptureOptions::default()) else {
         // Some captures are invalid on purpose.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::xdp::{dropped, quiet};
 
 const FLOWS: u16 = 32;
-/// Anything that takes longer counts as stopped.
+/// Anything that takes longer counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Frames that hosts may send by themselves.
 const STRAY: u64 = 200;
@@ -19,7 +19,7 @@ fn number(report: &Value, key: &str) -> u64 {
     report[key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"))
 }
 
-/// Receives datagrams of many flows by `io` under each policy.
+/// Receives datagrams of many flows with `io` under each policy.
 fn receives(test: &str, io: &str) {
     let Some(_alone) = super::ready(&format!("cards::{test}"), &[], 2) else { return };
     let frames = slice(20_000, 200_000);

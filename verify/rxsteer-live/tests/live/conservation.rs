@@ -37,7 +37,7 @@ fn nothing_is_unaccounted_for() {
         let (totals, seen) = flood(queue_size, "0-1", "rps", family);
         assert_eq!(totals.unaccounted(), 0, "ring {queue_size}: {totals:?}");
         assert!(totals.received > 50_000, "ring {queue_size}: {totals:?}");
-        // There are a few more than the numbered ones: frames that hosts send by themselves.
+        // A few more frames than the numbered ones arrive: frames that hosts send by themselves.
         let more = (totals.passed + totals.delivered).saturating_sub(seen);
         assert!(more < 1000, "ring {queue_size}: {seen} seen by the stack, {totals:?}");
     }
@@ -49,7 +49,7 @@ fn what_a_small_ring_refuses_is_counted() {
     else {
         return;
     };
-    // The receiving CPU is also the target: no thread empties its ring of 8 while a list of up to 64 is put in.
+    // The receiving CPU is also the target: no thread empties its ring of 8 while a list of up to 64 frames is put in.
     let (totals, _) = flood("8", "0-0", "rps", Family::V4);
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
     assert!(totals.dropped() > 0, "{totals:?}");
@@ -86,7 +86,7 @@ fn drops_never_get_fewer_from_one_reading_to_the_next() {
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // Threads of the ordinary class, since others empty their rings in time.
+    // Threads of the ordinary class, since threads of other classes empty their rings in time.
     let ring = ["--queue-size", "64", "--threads", "other"];
     let to = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
     let arguments = [&to[..], &ring].concat();

@@ -176,7 +176,7 @@ fn others_go_on_when_an_interface_is_down() {
 struct Limited(PathBuf);
 
 impl Limited {
-    /// Returns why there can be none.
+    /// Returns an error with the reason if this machine cannot create one.
     fn to(bytes: u64) -> Result<Self, String> {
         let all = Path::new("/sys/fs/cgroup");
         let controllers = fs::read_to_string(all.join("cgroup.controllers")).unwrap_or_default();
@@ -208,7 +208,7 @@ fn too_little_memory_is_refused_before_a_frame_is_touched() {
         Err(why) => return skipped(&format!("live::{test}"), &why),
     };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
-    // `ip netns exec` has a /sys of its own.
+    // `ip netns exec` has its own /sys.
     let name = limited.0.file_name().unwrap().to_str().unwrap();
     let enter = format!(
         "mount -t cgroup2 cgroup /sys/fs/cgroup && echo $$ >/sys/fs/cgroup/{name}/cgroup.procs && exec \"$@\""

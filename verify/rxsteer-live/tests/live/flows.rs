@@ -17,7 +17,7 @@ fn status(socket: &str, reset: bool) -> Value {
     serde_json::from_str(&ask(&[&command, reset].concat())).unwrap()
 }
 
-/// The status when nothing arrived between two looks: a host may send a frame by itself.
+/// A status between two readings of which no packet arrived: a host may send a frame by itself.
 fn status_at_rest(socket: &str) -> Value {
     let looks = (0..20).find_map(|_| {
         let (before, after) = (status(socket, false), status(socket, false));
@@ -142,7 +142,7 @@ fn ended_flow_hands_its_last_counts_on() {
         let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
         source.send(testbed.sender(), 0, 2000).unwrap();
         sent += source.sent().unwrap().iter().sum::<u64>();
-        // A flow that is idle for less time is not ended in favour of another one.
+        // A shorter idle time is not enough for another flow to evict this one.
         std::thread::sleep(Duration::from_millis(1500));
         let status = status(&socket, false);
         assert!(adds_up(&status) >= sent, "{sent} {status}");
@@ -177,7 +177,7 @@ fn ended_flow_hands_its_last_counts_on() {
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
 
-/// Whichever CPU received the flows, and whatever the policy.
+/// All flows have ended in the final report, whichever CPU received them and whatever the policy.
 #[test]
 fn all_flows_have_ended_in_the_report_at_the_end() {
     let test = "flows::all_flows_have_ended_in_the_report_at_the_end";
@@ -195,7 +195,7 @@ fn all_flows_have_ended_in_the_report_at_the_end() {
     }
 }
 
-/// Far more flows than there are slots by default.
+/// Sends far more flows than the default number of slots.
 #[test]
 fn hundred_thousand_flows_are_counted_where_there_are_slots_for_them() {
     let test = "flows::hundred_thousand_flows_are_counted_where_there_are_slots_for_them";
@@ -209,14 +209,15 @@ fn hundred_thousand_flows_are_counted_where_there_are_slots_for_them() {
     let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
     let traffic = Traffic { flows: FLOWS, length: 64, ..Traffic::default() };
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
-    // Each flow's second packet finds the flow.
+    // Each flow sends two packets, and the second one finds the flow.
     source.send(testbed.sender(), 0, 2 * u64::from(FLOWS)).unwrap();
     let status = status_at_rest(&socket);
     let at = &status["flow_statistics"];
     println!("{at} of {} bytes", status["memory_bytes"]);
     adds_up(&status);
     let (flows, refused) = (number(&at["flows"]), number(&at["refused"]));
-    // A flow is refused where all eight lines that it may have are taken: by the secret of the hash, about 75 flows.
+    // A flow is refused if all eight lines that it may use are taken. Depending on the secret of the hash, this
+    // concerns about 75 flows.
     assert!(flows > u64::from(FLOWS) * 99 / 100 && refused < u64::from(FLOWS) / 50, "{at}");
     assert_eq!(status["largest_flows"].as_array().unwrap().len(), 1000);
     steering.totals().unwrap();

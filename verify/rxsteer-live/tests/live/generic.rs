@@ -1,4 +1,4 @@
-//! Generic mode is first tried on interfaces of its own, so that no frame of a user is at risk.
+//! rxsteer first tries generic mode on interfaces of its own, so that no frame of a user is at risk.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,12 +47,12 @@ fn traffic(testbed: &Testbed, stop: &AtomicBool) -> (u64, u64) {
     })
 }
 
-/// `rxsteer run` if the driver refuses native mode: it steers in generic mode and loses nothing, or it is refused
-/// before anything is attached, and loses nothing.
+/// `rxsteer run` if the driver refuses native mode: it steers in generic mode and loses no frame, or it refuses before
+/// it attaches anything, and loses no frame either.
 fn loses_nothing(arguments: &[&str]) {
     let testbed = Testbed::hosts(LinkOptions { queues: 2, ..LinkOptions::default() }).unwrap();
     let receiver = testbed.receiver();
-    // Fewer RX queues than its peer has TX queues.
+    // The receiver has fewer RX queues than its peer has TX queues.
     receiver.run("ethtool -L in0 rx 1 tx 1").unwrap();
     let stop = AtomicBool::new(false);
     let (sent, came) = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Flows that move because the set of CPUs changes: merged TCP segments that no socket takes.
+//! Flows that move because the set of CPUs changes: merged TCP segments that no socket receives.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn changing_cpus_keeps_the_order_of_merged_segments() {
     skipped(&format!("live::{test}"), &reason);
 }
 
-/// Merged segments of flows that move with each change of the CPUs; none may be late.
+/// Sends merged segments of flows that move with each change of the CPUs; none may be late.
 fn change_cpus_under_load() -> Seen {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -81,7 +81,7 @@ fn change_away_from_none_waits_for_what_gro_holds() {
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions { gro: true, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // Longer than a change takes by itself.
+    // This is longer than a change takes by itself.
     let timeout = Duration::from_millis(400);
     let file = "/sys/class/net/in0/gro_flush_timeout";
     receiver.write_sys(file, &timeout.as_nanos().to_string()).unwrap();
@@ -93,7 +93,7 @@ fn change_away_from_none_waits_for_what_gro_holds() {
     let seen = || check.total().unwrap().frames;
     let mut deferred = 0;
     for round in 0..20 {
-        // On a busy machine GRO may have passed the frames on before they are looked at.
+        // On a busy machine GRO may have passed on the frames before the test counts them.
         if round >= slice(3, 20) && deferred > 0 {
             break;
         }
@@ -120,7 +120,7 @@ fn change_away_from_none_waits_for_what_gro_holds() {
 fn flows_at_rest_are_not_deferred() {
     let test = "guard::flows_at_rest_are_not_deferred";
     let Some(_alone) = super::ready(test, &[], 2) else { return };
-    // A ring counts as at rest some ticks after its last frame, and ticks come late beside other work.
+    // A ring counts as at rest some ticks after its last frame, and ticks are late if other processes use the CPU.
     let mut deferred = Vec::new();
     for rest in [1, 4, 16] {
         deferred.push(deferred_after(Duration::from_secs(rest)));
@@ -131,7 +131,7 @@ fn flows_at_rest_are_not_deferred() {
     panic!("deferred although rings were at rest for 1, 4 and 16 s: {deferred:?}");
 }
 
-/// How many frames are deferred when flows move that sent nothing for a time.
+/// Returns how many frames are deferred when flows move that have sent nothing for a time.
 fn deferred_after(rest: Duration) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -141,7 +141,7 @@ fn deferred_after(rest: Duration) -> u64 {
     let steering = Steering::start(receiver, &arguments).unwrap();
     let traffic = Traffic { flows: 5, ..Traffic::default() };
     let source = LiveFrames::new(link, &traffic).unwrap();
-    // Few frames, so that the last ones carry no number.
+    // There are few frames, so that the last ones carry no number.
     for cpus in ["cpus=1-1", "cpus=0-0", "cpus=1-1"] {
         source.send(testbed.sender(), 0, 30).unwrap();
         std::thread::sleep(rest);

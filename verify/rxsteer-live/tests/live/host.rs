@@ -20,7 +20,7 @@ use serde_json::Value;
 const FLOWS: u16 = 8;
 /// Datagrams of a step.
 const FRAMES: u64 = 5_000;
-/// A step that takes longer counts as stopped.
+/// A step that takes longer counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `rxsteer host …` in a namespace.
@@ -38,7 +38,7 @@ fn succeeds(namespace: &Namespace, arguments: &[&str]) -> String {
     text
 }
 
-/// Every file that may be written, with what it holds.
+/// Every file that may be written, with its contents.
 fn values(namespace: &Namespace) -> String {
     let script =
         "for f in /sys/class/net/in0/queues/*/[rx]ps_*; do echo \"$f $(cat $f 2>/dev/null)\"; done";
@@ -50,7 +50,7 @@ fn values(namespace: &Namespace) -> String {
     format!("{}{core:?}", String::from_utf8_lossy(&output.stdout))
 }
 
-/// `received_rps` of each CPU: how often another one woke it.
+/// `received_rps` of each CPU: how often another CPU woke it.
 fn woken(namespace: &Namespace) -> Vec<u64> {
     let shown: Value =
         serde_json::from_str(&succeeds(namespace, &["show", "in0", "--json"])).unwrap();
@@ -67,7 +67,8 @@ fn pairs(testbed: &Testbed) -> Vec<(SocketAddr, SocketAddr)> {
     (0..FLOWS).map(pair).collect()
 }
 
-/// Waits for this many more frames, then for a pause, and returns how many each CPU has taken since `before`.
+/// Sends until this many more frames have arrived, pauses the sender, waits until no frame is under way, and returns
+/// how many each CPU has taken since `before`.
 fn taken(sender: &Datagrams, check: &OrderCheck, before: &[u64]) -> Vec<u64> {
     sender.resume();
     let (begun, first) = (Instant::now(), check.total().unwrap().frames);
@@ -92,7 +93,7 @@ fn traffic_moves_to_the_chosen_cpu_and_back() {
     let sender = Datagrams::start(testbed.sender(), &pairs(&testbed), 0).unwrap();
     sender.pause();
 
-    // A datagram is received where it is sent.
+    // Without RPS, the CPU that sends a datagram also receives it.
     let none = vec![0; check.by_cpu().unwrap().len()];
     let unsteered = taken(&sender, &check, &none);
     assert!(unsteered[0] >= FRAMES && unsteered[1] == 0, "{unsteered:?}");
@@ -191,7 +192,7 @@ fn killed_at_any_moment_it_is_restored() {
         let mut command = receiver.command(rxsteer().unwrap());
         let mut child =
             command.args(apply).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        // Kills it when this share of the journal is written, in an irregular order.
+        // Kills it when this share of the journal is written; the shares are in irregular order.
         let length = whole * (round * 37 % rounds) / rounds;
         let begun = Instant::now();
         while std::fs::metadata(journal).map_or(0, |about| about.len()) <= length {
@@ -314,7 +315,7 @@ fn read_only_sys_and_missing_privilege_are_named() {
     let before = values(receiver);
     let program = rxsteer().unwrap();
     let refused = |script: &str| {
-        // The /sys of ip netns exec is a mount of its own.
+        // `ip netns exec` mounts a separate /sys, so the scripts do not change the /sys of the host.
         let mut command = receiver.command("sh");
         let output = command.args(["-c", script, "sh"]).arg(&program).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -1,4 +1,4 @@
-//! If it is killed at any moment, it leaves nothing, and the next start works.
+//! If `rxsteer run` is killed at any moment, it leaves nothing, and the next start works.
 
 use std::time::{Duration, Instant};
 

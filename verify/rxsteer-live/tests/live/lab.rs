@@ -1,4 +1,4 @@
-//! `rxsteer lab` as a program: each experiment in its short form; a killed lab leaves nothing.
+//! `rxsteer lab` as a program: each experiment in its short form. After a lab was killed, the next start cleans up.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ fn lab(arguments: &[&str]) -> Output {
     command.arg("lab").args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The names, and what this machine lacks for each.
+/// The names of the experiments, and what this machine lacks for each.
 fn listed() -> Vec<(String, Option<String>)> {
     let list: Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
     let experiments = list["experiments"].as_array().unwrap();
@@ -55,7 +55,7 @@ fn each_experiment_runs_and_its_load_is_what_it_says() {
     assert_eq!(left(), Vec::<String>::new());
 }
 
-/// Namespaces of processes that no longer exist.
+/// Network namespaces of lab processes that no longer exist.
 fn left() -> Vec<String> {
     let output = Command::new("ip").args(["netns", "list"]).output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
@@ -86,7 +86,7 @@ fn reports_are_written_and_compared() {
     std::fs::remove_dir(folder.path().join("flowstats.md")).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 
-    // Programs are found where PATH lacks the folders of the system, as under cron.
+    // The lab finds its programs even if PATH lacks the folders of the system, as under cron.
     let mut command = Command::new(rxsteer().unwrap());
     command.args(["lab", "run", "rr", "flowstats", "--quick", "--report", dir]);
     let output = command.env("PATH", "/usr/bin:/bin").output().unwrap();
@@ -96,7 +96,7 @@ fn reports_are_written_and_compared() {
     let page = read("report.html");
     let charts = page.matches("<svg").count();
     assert_eq!(charts, 2, "a chart for each experiment");
-    // Nothing is loaded: the only addresses are SVG namespaces.
+    // The page loads nothing: its only addresses are SVG namespaces.
     assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
     assert!(!page.contains("<script") && !page.contains("src="));
     for words in ["Where rxsteer loses", "Where rxsteer gains", "Published and measured", "290 k"] {
@@ -218,7 +218,7 @@ fn calibrated_costs_predict_before_anything_is_measured() {
             assert!(row[of]["rate"].as_f64().unwrap() > 0.0, "{row:#}");
         }
     }
-    // Requests have latencies, and two rounds no verdict.
+    // There are latencies of requests, but two rounds are too few for a verdict.
     assert!(
         rows.iter().any(|row| row["measured"]["p99"]["median"].as_f64() > Some(0.0)),
         "{validation:#}"
@@ -261,7 +261,7 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     }
     assert_eq!(std::fs::read(&path).unwrap(), calibrated);
 
-    // A damaged file is named with its line, and its predictions are not written.
+    // The message names a damaged file and the line, and the predictions of the file are not written.
     let text = std::fs::read_to_string(&path).unwrap();
     let damaged = folder.path().join("damaged.toml");
     std::fs::write(&damaged, text.replace("[cost_set.sparse]", "[cost_set.spars]")).unwrap();
@@ -286,7 +286,7 @@ impl Ends {
         ip(&format!("link add {steered} type veth peer name {peer}"));
         for end in &ends {
             ip(&format!("link set {end} up"));
-            // A frame that is redirected has to have its whole checksum.
+            // A frame that is redirected must have its complete checksum.
             let mut command = Command::new("ethtool");
             assert!(command.args(["-K", end, "tx", "off"]).output().unwrap().status.success());
         }
@@ -321,7 +321,7 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
         let features = Command::new("ethtool").args(["-k", name]).output().unwrap().stdout;
         let features = String::from_utf8(features).unwrap();
         let gro = features.lines().find(|line| line.starts_with("generic-receive-offload"));
-        // Without the time that is left of addresses, and the state of the link, which takes a moment.
+        // Leaves out the remaining lifetime of addresses, and the state of the link, which takes a moment to change.
         let flags = ip(&format!("-o link show {name}")).contains(",UP");
         let addresses = ip(&format!("-o -4 addr show {name}"));
         let routes = ip(&format!("-4 route show dev {name}")).replace(" linkdown", "");
@@ -346,7 +346,7 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
     );
     assert_eq!(state(), idle);
 
-    // In use: it has an address, and a route.
+    // The interface is in use: it has an address, and a route.
     ip(&format!("addr add 192.0.2.1/24 dev {steered}"));
     ip(&format!("route add 198.51.100.0/24 via 192.0.2.9 dev {steered}"));
     let used = state();
@@ -393,7 +393,7 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
     assert!(said.contains(&format!("(process {holder})")), "{said}");
     process.signal(Signal::KILL).unwrap();
     process.wait(Duration::from_secs(5)).unwrap();
-    // In another network namespace the interface would be lost.
+    // From another network namespace, the lab leaves the interface where it is: moving it there would lose it.
     let mut command = Command::new("unshare");
     command.arg("-n").arg(rxsteer().unwrap()).args(["lab", "list"]);
     let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
@@ -441,7 +441,7 @@ fn requests_over_the_cards_of_a_machine() {
 
 #[test]
 fn unknown_name_and_missing_rights_are_refused() {
-    // Beside another lab it would be refused for that.
+    // While another lab runs, this one would be refused for that reason.
     let _alone = alone();
     let output = lab(&["run", "foward", "--quick"]);
     let said = String::from_utf8_lossy(&output.stderr);

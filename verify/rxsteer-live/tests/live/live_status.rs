@@ -122,7 +122,7 @@ fn status_equals_the_report_once_traffic_has_stopped() {
     }
 }
 
-/// Without traffic, too: what can change does so at once, and the report has the last settings.
+/// Even without traffic, a setting that can change does so at once, and the report has the last settings.
 #[test]
 fn settings_change_or_are_refused_with_the_reason() {
     let test = "live_status::settings_change_or_are_refused_with_the_reason";
@@ -237,7 +237,7 @@ fn what_happens_is_in_the_file_of_events_and_in_the_status() {
     let kinds: Vec<&Value> =
         shown["events"].as_array().unwrap().iter().map(|e| &e["kind"]).collect();
     assert!(kinds.contains(&&"interface_gone".into()), "{shown}");
-    // An interface that went away is a finding.
+    // The exit status is 1 if an interface has disappeared.
     let (status, _) = live.terminated().unwrap();
     assert_eq!(status.code(), Some(1));
 }

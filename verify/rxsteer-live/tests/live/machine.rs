@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 const FLOWS: u16 = 8;
 /// The datagrams that the application reads before it moves.
 const EACH: u64 = 256;
-/// Anything that takes longer counts as stopped.
+/// Anything that takes longer counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The time between two changes of settings.
 const BETWEEN_CHANGES: Duration = Duration::from_millis(200);
@@ -107,7 +107,7 @@ fn refused(testbed: &Testbed, policy: &str, words: &str, record: &mut Record) {
     assert_eq!(status.and_then(|status| status.code()), Some(2), "{stderr}");
     assert!(stderr.contains(words), "{words:?} is not the reason: {stderr}");
     assert_eq!(super::program_on(receiver, far), None, "it left a program");
-    // A policy may be refused on a machine where others work.
+    // A policy may be refused on a machine where other policies work.
     let others_work = std::env::var_os("RXSTEER_REFUSED").is_none();
     assert_eq!(can_run, others_work, "check says otherwise: {obstacles:?}; run said: {stderr}");
 }
@@ -146,7 +146,7 @@ fn try_set(socket: &str, settings: &str) -> Output {
 fn status(socket: &str) -> Value {
     let report: Value =
         serde_json::from_str(&super::ask(&["status", "--json", "--socket", socket])).unwrap();
-    // One instance, or a list of instances.
+    // The report is one instance, or a list of instances.
     report.get(0).unwrap_or(&report).clone()
 }
 
@@ -239,7 +239,7 @@ fn traffic(testbed: &Testbed) -> (MovingApplication, Datagrams) {
     (application, Datagrams::start(testbed.sender(), &pairs, 0).unwrap())
 }
 
-/// The numbered frames that have to arrive while settings change.
+/// The numbered frames that must arrive while settings change.
 fn frames() -> u64 {
     let given = std::env::var("RXSTEER_FRAMES").ok();
     given.map_or(slice(10_000, 100_000), |text| text.parse().unwrap())
@@ -278,7 +278,7 @@ fn change(socket: &str, policy: &str, check: &OrderCheck, frames: u64) -> u64 {
     changes as u64
 }
 
-/// What a killed instance has left, if anything.
+/// Returns what a killed instance has left, or `None`.
 fn left(
     namespace: &Namespace,
     interface: &str,
@@ -384,7 +384,7 @@ fn steers(test: &str, policy: &str) {
         assert!(started.elapsed() < TIMEOUT, "of one that was killed there is left: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // The next process that looks removes its socket.
+    // The next rxsteer process that searches for instances removes the socket of the killed one.
     let _ = Command::new(rxsteer().unwrap()).arg("status").output().unwrap();
     assert!(std::fs::symlink_metadata(&name).is_err(), "{name} is left");
     record.note("clean_after_kill", true);

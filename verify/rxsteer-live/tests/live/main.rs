@@ -125,7 +125,7 @@ fn set(socket: &str, settings: &str) {
     assert!((0..3).any(|_| !is_withdrawn()), "{settings:?}: withdrawn three times");
 }
 
-/// Sets a flag when it is dropped. So a thread that runs until then also ends when the test fails; otherwise the scope of
+/// Sets a flag when it is dropped. So a thread that runs until then also ends if the test fails; otherwise the scope of
 /// the thread would wait for it forever.
 struct Stop<'a>(&'a AtomicBool);
 

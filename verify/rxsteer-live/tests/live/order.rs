@@ -51,7 +51,8 @@ fn run(queue_size: &str, gro: bool, family: Family, more: &[&str], frames: u64) 
     Run { seen, heard: application.finish().unwrap(), totals: steering.totals().unwrap() }
 }
 
-/// How often a run is repeated until flows moved in it, and GRO merged frames. Beside other work neither is certain.
+/// How often a run is repeated until flows moved in it, and GRO merged frames. If other processes use the CPUs, neither
+/// is certain.
 const RUNS: usize = 5;
 
 /// The guarded run: no frame is late, although flows moved.
@@ -113,7 +114,7 @@ fn without_the_guard_packets_come_late() {
     let Some(_alone) = super::ready_for_rfs("order::without_the_guard_packets_come_late") else {
         return;
     };
-    // A short run may find none, since that takes a move at the wrong time; ten runs in a row find some.
+    // A short run may find no late packet, since that requires a move at the wrong time; ten runs in a row find some.
     let found = (0..10)
         .any(|_| run("2048", false, Family::V4, &["--without-order-guard"], 300_000).seen.late > 0);
     if !found {

@@ -13,10 +13,10 @@ use rxsteer_user::source::capture::{CaptureOptions, CaptureSource};
 use rxsteer_user::source::{Fill, Source};
 use serde_json::Value;
 
-/// How long anything may take, in a slow virtual machine too.
+/// How long anything may take, even in a slow virtual machine.
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// A program, its messages; it is ended when this is dropped.
+/// A program, with its standard error. Dropping this ends the program.
 pub(crate) struct Running {
     child: Child,
     said: Arc<Mutex<String>>,
@@ -50,7 +50,7 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        // `ip netns exec` becomes the program, so this is its own number.
+        // `ip netns exec` replaces itself with the program, so this is the program's process id.
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
@@ -73,7 +73,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -112,11 +112,11 @@ pub(crate) fn report_of(live: Running) -> Value {
 
 const FLOWS: u16 = 50;
 
-/// Numbered frames, of all flows in turn: UDP, from a port for each flow.
+/// Numbered UDP frames of all flows in turn; each flow has its own source port.
 fn numbered(count: u32) -> Vec<Vec<u8>> {
     (0..count)
         .map(|number| {
-            // Addresses that no host here has, so none answers.
+            // The addresses belong to no host here, so no host answers.
             let mut frame = vec![2, 0, 0, 0, 9, 1, 2, 0, 0, 0, 9, 2, 8, 0];
             frame.extend([0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2]);
             let port = 1000 + number as u16 % FLOWS;
@@ -146,7 +146,7 @@ fn numbers(capture: &Path) -> HashMap<u16, Vec<u32>> {
     }
 }
 
-/// Asserts that one of these captures has each flow completely and in order.
+/// Asserts that each flow is complete and in order in one of these captures.
 fn check(captures: [&Path; 2], frames: u32) {
     let mut seen = 0;
     let mut flows = std::collections::HashSet::new();
@@ -160,7 +160,7 @@ fn check(captures: [&Path; 2], frames: u32) {
     assert_eq!((seen, flows.len()), (frames, usize::from(FLOWS)));
 }
 
-/// tcpdump on an interface, which writes frames of ours into a capture.
+/// Starts tcpdump on an interface; it writes the test's frames into a capture.
 fn tcpdump(namespace: &Namespace, interface: &str, into: &Path) -> Running {
     let mut command = namespace.command("tcpdump");
     command.args(["-i", interface, "-Z", "root", "-U", "-B", "65536", "-w"]).arg(into);
@@ -182,7 +182,7 @@ fn taps_and_interfaces_carry_every_frame_in_order() {
     let Some(_alone) = super::ready(test, &["tcpdump"], 2) else { return };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (receiver, link) = (testbed.receiver(), testbed.link());
-    // Recorded frames are received natively.
+    // The receiving end needs an XDP program to receive the recorded frames.
     let _pass = Pass::attach(receiver, &link.far).unwrap();
     for cpu in 0..2 {
         receiver.ip(&format!("link add v{cpu} type veth peer name p{cpu}")).unwrap();

@@ -13,7 +13,7 @@ use rxsteer_user::{Control, PacketList, PipelineConfig, Report, Speed, SteerChan
 /// The offset of a frame's number: after Ethernet, IPv4 and UDP.
 const NUMBER: usize = 14 + 20 + 8;
 
-/// What handlers have seen of each flow, from all CPUs.
+/// What the handlers of all CPUs have seen of each flow.
 pub(crate) struct Order {
     /// One more than the highest number.
     next: Vec<AtomicU64>,
@@ -27,7 +27,7 @@ impl Order {
         Arc::new(Order { next, late: AtomicU64::new(0), seen: AtomicU64::new(0) })
     }
 
-    /// Frames, and those of them that came after a later one of their flow.
+    /// The number of frames, and how many of them arrived after a later frame of their flow.
     pub(crate) fn seen(&self) -> (u64, u64) {
         (self.seen.load(Ordering::SeqCst), self.late.load(Ordering::SeqCst))
     }
@@ -97,7 +97,7 @@ fn accounted<H>(report: &Report<H>, sent: u64) {
     );
 }
 
-/// Frames of some flows while CPUs and policies change all the time.
+/// Sends frames of some flows while CPUs and policies change all the time; all must arrive in order.
 fn in_order(test: &str, policy: &str, options: PacketOptions) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let frames = slice(100_000, 10_000_000);
@@ -181,7 +181,7 @@ fn a_handler_that_hangs_stops_its_own_packets_only() {
     let traffic = Traffic { flows: 64, length: 1400, pace, ..Traffic::default() };
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
     let mut options = PacketOptions::default();
-    // Four blocks of 256 KiB: it goes around some 180 frames a block.
+    // The ring has four blocks of 256 KiB, with about 180 frames each.
     options.ring_bytes = 1 << 20;
     let released = Arc::new(AtomicBool::new(false));
     let others = Arc::new(AtomicU64::new(0));
@@ -218,7 +218,7 @@ fn a_handler_that_hangs_stops_its_own_packets_only() {
     assert!(others.load(Ordering::SeqCst) >= 50_000, "{}", others.load(Ordering::SeqCst));
     assert!(report.kernel_drops > 0, "a ring was stuck for a while");
     assert_eq!(report.packets, report.delivered + report.drops.total());
-    // Frames between the two rings are in no count.
+    // Frames that arrive while a new ring replaces a stuck one are in no count.
     let counted = report.packets + report.kernel_drops;
     assert!(counted <= sent && counted + 1000 > sent, "{counted} of {sent}");
 }

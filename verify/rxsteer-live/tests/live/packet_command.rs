@@ -108,7 +108,7 @@ fn receiving_cpus_get_no_flows_unless_cpus_are_named() {
     assert!(delivered_on_first(&[&basic[..], &["--cpus", "0-1"]].concat()) > 0);
 }
 
-/// Waits until `is_so`.
+/// Waits until `is_so` returns true.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {

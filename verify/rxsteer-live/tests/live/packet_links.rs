@@ -106,14 +106,14 @@ fn merged_segments_are_received_whole() {
     assert_eq!(report["flows_steered"], 1, "{report}");
 }
 
-/// A WireGuard interface, by the kernel or by wireguard-go; it ends when this is dropped.
+/// A WireGuard interface of the kernel or of wireguard-go; dropping this removes it.
 struct WireGuard {
-    /// Of wireguard-go, with the socket that it is configured by.
+    /// The process of wireguard-go, with the socket that configures it.
     process: Option<(Child, String)>,
 }
 
 impl WireGuard {
-    /// Makes `name`, which listens at `port`.
+    /// Creates `name`, which listens at `port`.
     fn add(host: &Namespace, name: &str, port: u16) -> WireGuard {
         let mut process = None;
         if host.ip(&format!("link add {name} type wireguard")).is_err() {
@@ -159,7 +159,8 @@ fn key(host: &Namespace, name: &str) -> String {
     host.run(&format!("wg show {name} public-key")).unwrap().trim().to_owned()
 }
 
-/// Datagrams from WireGuard to WireGuard through a bridge by packet sockets: raw IP is received, steered and sent.
+/// Sends datagrams from WireGuard to WireGuard through a bridge with packet sockets, which receives, steers and sends
+/// raw IP.
 #[test]
 fn wireguard_is_received_and_bridged() {
     let test = "packet_links::wireguard_is_received_and_bridged";

@@ -19,7 +19,7 @@ fn start(namespace: &Namespace, arguments: &[&str], said: &Path) -> Process {
     Process::start(&mut command).unwrap()
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 fn until(what: &str, said: &Path, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -57,7 +57,7 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
     let (after, steered) = counted(&socket);
     assert!(after < partial + 50 && steered > redirected + 100, "{after} {steered}");
 
-    // A container that appears is found, too.
+    // `rxsteer peers` also finds a container that appears later.
     testbed.another_link(LinkOptions::default()).unwrap();
     testbed.sender().run("ethtool -K out1 tx on").unwrap();
     let listed = testbed.receiver().command(rxsteer().unwrap());
@@ -69,7 +69,7 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
     let seen = on(listed);
     assert_eq!(seen["namespace"], testbed.sender().inode().unwrap(), "{seen}");
     assert_eq!(seen["peer"], "out1", "{seen}");
-    // It was examined before its offload was switched on, and is examined again once it is another pair.
+    // `rxsteer peers` examined it before its offload was switched on, and examines it again once it is another pair.
     testbed.receiver().ip("link del in1").unwrap();
     let link = "ip link add in2 numrxqueues 1 type veth peer name out2";
     testbed.receiver().run(&format!("{link} netns {}", testbed.sender().name())).unwrap();
@@ -102,7 +102,7 @@ fn what_a_killed_one_left_is_restored_and_a_container_that_ended_is_forgotten() 
     until("both complete checksums", &said, || {
         !leaves_checksums(testbed.sender(), "out0") && !leaves_checksums(&other, "out9")
     });
-    // A second one is refused while the first one runs.
+    // A second `rxsteer peers` is refused while the first one runs.
     let mut second = testbed.receiver().command(rxsteer().unwrap());
     let second = second.args(["peers", "in*"]).output().unwrap();
     assert_eq!(second.status.code(), Some(2));

@@ -22,7 +22,7 @@ fn traffic() -> Traffic {
     Traffic { flows: 64, pace: Duration::from_micros(4), ..Traffic::default() }
 }
 
-/// By CPU: the frames that were delivered there, or lost on the way there. CPUs without frames are left out.
+/// By CPU: the frames that were delivered there, or lost on the way there, without the CPUs that got no frames.
 fn sent_to(report: &Value) -> BTreeMap<u64, u64> {
     let sent = |cpu: &Value| {
         let drops = cpu["drops"].as_object().unwrap().values().filter_map(Value::as_u64);

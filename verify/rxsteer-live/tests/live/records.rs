@@ -17,7 +17,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// The complete files of a folder: names of others begin with a dot.
+/// The complete files of a folder: the names of incomplete ones begin with a dot.
 fn complete(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_named = |path: &PathBuf| !path.file_name().unwrap().to_string_lossy().starts_with('.');
@@ -45,7 +45,7 @@ fn records(paths: &[PathBuf]) -> (u64, u64) {
     (records, packets)
 }
 
-/// The packets that flows counted, by the final report.
+/// The packets that flows counted, according to the final report.
 fn counted(report: &Value) -> u64 {
     let sum = |names: &[&str]| names.iter().map(|name| number(&report[*name])).sum::<u64>();
     number(&report["received"])
@@ -105,7 +105,7 @@ fn records_are_packets_across_rotations_under_load() {
     .split(' ')
     .collect();
     let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
-    // Some flows are long.
+    // Some flows last long.
     let traffic = Traffic {
         flows: 8,
         pace: Duration::from_micros(50),
@@ -176,7 +176,7 @@ fn files_of_one_that_was_killed_are_complete() {
         let traffic = Traffic { flows: 1000, ..Traffic::default() };
         let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
         source.send(testbed.sender(), 0, 2000).unwrap();
-        // The records are made within about two seconds; it is killed before, meanwhile or after that.
+        // The records are written within about two seconds; the instance is killed before, during or after that.
         let begun = Instant::now();
         while complete(folder.path()).len() <= written + round
             && begun.elapsed() < Duration::from_secs(20)
@@ -240,7 +240,7 @@ fn full_disk_is_said_and_survived() {
     let timeout = Duration::from_secs(30);
     steering.says("can't write flow records to", timeout).unwrap();
     steering.says("Make room there", timeout).unwrap();
-    // There is room again.
+    // From here on the disk has room again.
     let (mut deleted, mut packets) = (0, 0);
     for path in complete(disk.0.path()) {
         let (_, count) = records(std::slice::from_ref(&path));
@@ -275,7 +275,7 @@ fn full_disk_is_said_and_survived() {
     assert_eq!(of_files("complete"), deleted + paths.len() as u64, "{at}");
 }
 
-/// `nfcapd` in a namespace, ended when it is dropped.
+/// `nfcapd` in a namespace; dropping this ends it.
 struct Collector {
     process: Child,
     folder: PathBuf,
@@ -310,7 +310,7 @@ impl Collector {
         collector
     }
 
-    /// Ends it, and reads what it collected: it writes its file when it ends.
+    /// Ends nfcapd, which then writes its file, and reads what it collected.
     fn collected(mut self) -> Collected {
         std::thread::sleep(Duration::from_millis(500));
         let id = self.process.id().to_string();
@@ -391,7 +391,7 @@ fn collector_has_both_directions_of_connections() {
     let (report, _) = steering.stop().unwrap();
     let collected = collector.collected();
     is_in_the_report(&collected, &report);
-    // Three streams, and the connection that controls them.
+    // The flows are three streams, and the connection that controls them.
     assert!(collected.two_way >= 4, "{collected:?} {report}");
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Stop, ask};
 
-/// The rules of an instance, as its status shows them.
+/// The rules of an instance, as in its status.
 fn rules(socket: &str) -> Vec<(String, u64)> {
     let status: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();

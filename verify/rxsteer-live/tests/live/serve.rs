@@ -50,13 +50,13 @@ fn metrics_and_page_show_what_status_shows() {
     let source =
         LiveFrames::new(testbed.link(), &Traffic { flows: 16, ..Traffic::default() }).unwrap();
     source.send(testbed.sender(), 0, 20_000).unwrap();
-    // Frames that are under way arrive.
+    // Waits until frames under way have arrived.
     std::thread::sleep(Duration::from_millis(500));
     let here = address.to_string();
     let status = || -> Value {
         serde_json::from_str(&ask(&["status", "--socket", &socket, "--json"])).unwrap()
     };
-    // A host may send a frame by itself between two looks.
+    // Repeats the comparison, since a host may send a frame by itself between two readings.
     let looks = (0..20).find_map(|_| {
         let before = status();
         let shown = get(receiver, address, "/api/status", &here).unwrap();
@@ -94,7 +94,7 @@ fn metrics_and_page_show_what_status_shows() {
     }
     assert!(get(receiver, address, "/", &here).unwrap().contains("<title>rxsteer</title>"));
     assert_eq!(get(receiver, address, "/", "evil.example"), Err(421));
-    // The thread that serves, and those that it started, have no capability.
+    // The serving thread, and those that it started, have no capability.
     let tasks = format!("/proc/{}/task", steering.id());
     let mut seen = 0;
     for task in std::fs::read_dir(&tasks).unwrap().flatten() {

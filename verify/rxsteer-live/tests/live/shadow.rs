@@ -140,6 +140,6 @@ fn status_shows_what_each_cpu_would_carry() {
     let text = ask(&["status", "--socket", &socket]);
     assert!(text.contains("would carry"), "{text}");
     set(&socket, "shadow=off");
-    // CPU 1 may still be in the status, or not any more.
+    // CPU 1 may still be in the status, or not.
     assert!(would().iter().all(Option::is_none), "frames go there now: {:?}", would());
 }

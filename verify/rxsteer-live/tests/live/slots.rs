@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::{Stop, ask};
 
-/// Frames of the large flows, which take turns: as many as they send in 1.6 seconds.
+/// The frames of the large flows, which send in turn: as many as they send in 1.6 seconds.
 const FRAMES: u64 = 8000;
 const LARGE_FLOWS: u32 = 4;
 
-/// What an instance has received, and how much of it was in sparse slots.
+/// The frames that an instance has received, and how many of them were in sparse slots.
 fn counts(socket: &str) -> (u64, u64) {
     let status: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
@@ -21,8 +21,8 @@ fn counts(socket: &str) -> (u64, u64) {
     (count("received"), count("in_slots"))
 }
 
-/// Frames of large flows in sparse slots, of [`FRAMES`], while a scan that began before sends a thousand new flows per
-/// second, of one frame each. There are as many slots as large flows.
+/// Returns how many of [`FRAMES`] frames of large flows were in sparse slots, while a scan that began before sends a
+/// thousand new flows per second, of one frame each. There are as many slots as large flows.
 fn in_slots<T>(policy: &str, begin: impl FnOnce(&Testbed, &[&str]) -> T) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -67,7 +67,7 @@ fn in_slots<T>(policy: &str, begin: impl FnOnce(&Testbed, &[&str]) -> T) -> u64 
 /// If a scan pauses for a second, as on a machine with other load, slots become free; so there are several attempts.
 fn admitted<T>(begin: impl Fn(&Testbed, &[&str]) -> T) {
     let placed = in_slots("sparse:after=8,loops=2", &begin);
-    // Three flows have no more frames than this.
+    // Three of the large flows have no more frames than this.
     let most_of_three = FRAMES / u64::from(LARGE_FLOWS) * 3;
     assert!((most_of_three + 1..=FRAMES).contains(&placed), "{placed} of {FRAMES} frames");
     let without = (0..3).map(|_| in_slots("sparse:loops=2", &begin)).find(|placed| *placed == 0);

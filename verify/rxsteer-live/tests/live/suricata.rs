@@ -18,7 +18,7 @@ const SYN: u8 = 2;
 const PUSH: u8 = 8;
 const ACK: u8 = 16;
 
-/// A segment of a stream, from its client or its server; addresses are those of no host here.
+/// A segment of a stream, from its client or its server; the addresses belong to no host here.
 fn segment(
     stream: u16,
     from_client: bool,
@@ -80,7 +80,7 @@ fn suricata(namespace: &Namespace, interface: &str, folder: &Path, settings: &[&
     command.args(["-c", "/etc/suricata/suricata.yaml", "-S", "/dev/null", "-k", "none", "-l"]);
     command.arg(folder).arg(format!("--af-packet={interface}"));
     let socket = format!("unix-command.filename={}", folder.join("socket").display());
-    // The settings of its first entry are for this interface.
+    // The settings `af-packet.0.*` apply to this interface.
     let entry = format!("af-packet.0.interface={interface}");
     let mut all = vec!["stats.interval=1", "stream.midstream=false", &socket, &entry];
     all.extend(settings);
@@ -103,7 +103,7 @@ fn figures(folder: &Path) -> Value {
     last.map_or(Value::Null, |event| event["stats"].clone())
 }
 
-/// A figure of all of them together.
+/// The sum of one figure over all instances of Suricata.
 fn sum(folders: &[&Path], path: &str) -> u64 {
     folders
         .iter()
@@ -114,7 +114,7 @@ fn sum(folders: &[&Path], path: &str) -> u64 {
 /// Asserts that all streams are complete.
 fn check(folders: &[&Path], frames: usize) {
     until("has read all", || sum(folders, "/decoder/tcp") >= frames as u64);
-    // Its figures are written each second; those of the last packets come with the next ones.
+    // Suricata writes its figures every second; those of the last packets come with the next ones.
     until("has seen all streams end", || sum(folders, "/tcp/sessions") >= u64::from(STREAMS));
     let all: Vec<Value> = folders.iter().map(|folder| figures(folder)).collect();
     for (figure, expected) in [
@@ -139,7 +139,7 @@ fn streams_are_whole_behind_outputs() {
     };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (receiver, folder) = (testbed.receiver(), tempfile::tempdir().unwrap());
-    // Recorded frames are received natively.
+    // The receiving end needs an XDP program to receive the recorded frames.
     let _pass = Pass::attach(receiver, &testbed.link().far).unwrap();
     let frames = connections();
     let mut live = live(receiver, &["--out", "tap:w%d"]);

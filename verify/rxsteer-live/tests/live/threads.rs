@@ -159,7 +159,7 @@ fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) 
         sending.join().unwrap().unwrap();
     });
     drop(busy);
-    // A tick, so that the last losses are detected.
+    // Waits for a tick, in which the last losses are detected.
     std::thread::sleep(Duration::from_millis(300));
     let report = status(&socket);
     (steering.totals().unwrap(), report)

@@ -29,10 +29,10 @@ const KINDS: [Kind; 4] = [
     (17, |receiver| udp(51820, &[[4, 0, 0, 0], receiver.to_le_bytes()].concat())),
 ];
 
-/// The shortest of these frames, one of L2TPv3. The host itself sends nothing as long.
+/// The length of the shortest of these frames, one of L2TPv3. The host itself sends no frame of this length or more.
 const SHORTEST: usize = 14 + 20 + 4 + 60;
 
-/// Without a checksum, which IPv4 allows.
+/// A UDP header without a checksum, which IPv4 allows.
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     let ports = [port.to_be_bytes(), port.to_be_bytes()].concat();
     [&ports[..], &(8 + payload.len() as u16 + 60).to_be_bytes(), &[0, 0], payload].concat()
@@ -41,7 +41,7 @@ fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
 /// A frame of this number, which ends with flow and sequence number.
 fn frame(Link { near, far }: &Link, kind: usize, number: u64, sequence: u64) -> Vec<u8> {
     let (protocol, payload) = KINDS[kind];
-    // Numbers of several kinds differ: a key has the number, and not its kind.
+    // The numbers of different kinds differ, because a key has the number, but not its kind.
     let mut packet = payload((kind as u32 + 1) << 24 | number as u32);
     packet.resize(packet.len() + 44, 0);
     packet.extend((kind as u64 * NUMBERS + number).to_be_bytes());
@@ -57,7 +57,7 @@ fn frame(Link { near, far }: &Link, kind: usize, number: u64, sequence: u64) -> 
     [&mac[..], &near.mac, &[8, 0], &ip, &packet].concat()
 }
 
-/// Sends `rounds` frames of each number of the kinds, from the sequence number `from` on.
+/// Sends `rounds` frames of each number of the kinds, beginning with the sequence number `from`.
 fn send(testbed: &Testbed, kinds: &[usize], from: u64, rounds: u64) {
     let inside = || {
         let out = PacketSender::new("out0").unwrap();
@@ -67,7 +67,7 @@ fn send(testbed: &Testbed, kinds: &[usize], from: u64, rounds: u64) {
                     // If the queue of the veth is full, the frame is lost.
                     let _ = out.send(&frame(testbed.link(), *kind, number, sequence));
                 }
-                // Backlogs drain, so that flows can move.
+                // Pauses, so that backlogs drain and flows can move.
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
@@ -175,7 +175,7 @@ fn numbers_of_tunnels_spread_flows_and_keep_their_order() {
     }
 }
 
-/// By packet sockets the report counts what was processed out of order, by the same keys.
+/// With packet sockets, the report counts packets that were processed out of order, by the same keys.
 #[test]
 fn numbers_of_tunnels_are_keys_of_packet_sockets() {
     let test = "tunnels::numbers_of_tunnels_are_keys_of_packet_sockets";

@@ -1,4 +1,4 @@
-//! Faults while frames flow: traffic continues, counts add up, and reports were true.
+//! Faults while frames flow: traffic continues, counts add up, and messages are true.
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use super::{ask, set};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A run with traffic, to which a fault happens.
+/// A run with traffic, during which a fault occurs.
 struct Run<'a> {
     testbed: &'a Testbed,
     steering: &'a mut Steering,
@@ -26,7 +26,7 @@ impl Run<'_> {
         self.check.total().unwrap().frames
     }
 
-    /// Waits until frames arrive that are sent from now on.
+    /// Waits until frames arrive that are sent after this call.
     fn goes_on(&self) {
         let (begun, before) = (Instant::now(), self.frames());
         while self.frames() < before + 1000 {
@@ -64,7 +64,7 @@ fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, T
         let mut run =
             Run { testbed: &testbed, steering: &mut steering, socket: &socket, check: &check };
         run.goes_on();
-        // Ends the sender, also when a check fails.
+        // Ends the sender, even if a check fails.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fault(&mut run)));
         drop(stopping);
         sending.join().unwrap().unwrap();

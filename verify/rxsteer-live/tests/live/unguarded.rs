@@ -12,11 +12,12 @@ use serde_json::Value;
 
 use super::{ask, set};
 
-/// How often is looked until frames go unguarded, which takes some ticks. Each look takes a tick at least.
+/// How many readings of the status to take until frames are unguarded, which takes some ticks. Each reading takes at
+/// least one tick.
 const LOOKS: u32 = 600;
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Ends the sender, also when a check fails before the end.
+/// Ends the sender, even if a check fails before the end.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -29,7 +30,7 @@ impl Drop for Ends<'_> {
 fn status(socket: &str) -> Value {
     let report: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", socket])).unwrap();
-    // One instance, or a list of instances.
+    // The report is one instance, or a list of instances.
     report.get(0).unwrap_or(&report).clone()
 }
 
@@ -37,7 +38,7 @@ fn is_guarded(socket: &str) -> bool {
     status(socket)["guarded"] != false
 }
 
-/// Waits until frames go unguarded.
+/// Waits until frames are unguarded.
 fn wait_until_unguarded(socket: &str) {
     let looks = (0..LOOKS).find(|_| {
         let is_over = !is_guarded(socket);
@@ -57,11 +58,11 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
     let socket = folder.path().join("socket").display().to_string();
     let testbed = Testbed::hosts(LinkOptions { gro, ..LinkOptions::default() }).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
-    // Threads whose priority can be lowered.
+    // Threads of this class can get a lower priority.
     let ordinary = ["--threads", "other"];
     let start = ["in0", "--policy", "rps", "--cpus", cpus, "--socket", &socket];
     let steering = Steering::start(receiver, &[&start, &ordinary[..], more].concat()).unwrap();
-    // So many flows that most of them send nothing during a change of rules.
+    // There are enough flows that most of them send nothing during a change of rules.
     let traffic = Traffic {
         flows: 4096,
         train: 4,
@@ -86,10 +87,10 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 100_000, &stop));
         let ends = Ends(&stop);
         for round in 0..slice(away.len(), 120) {
-            // Its frames wait far longer than a change takes by itself.
+            // The frames of CPU 0 then wait far longer than a change takes by itself.
             for thread in ring_threads(steering.id()).unwrap() {
                 if thread.cpu == 0 {
-                    // A ring of former settings may end meanwhile, and its thread with it.
+                    // A ring of former settings, and its thread, may end meanwhile.
                     let gone = || !Path::new("/proc").join(thread.process.to_string()).exists();
                     thread
                         .go_last()
@@ -169,7 +170,7 @@ fn busy_ring_drains_past_a_snapshot(test: &str, more: &[&str]) {
     let threads = ring_threads(steering.id()).unwrap();
     let thread = threads.iter().find(|thread| thread.cpu == 1).unwrap();
     let sleeps = || thread.sleeps().unwrap();
-    // Whether frames went unguarded although the thread did not sleep.
+    // Whether frames were unguarded although the thread did not sleep.
     let mut without_sleep = false;
     std::thread::scope(|scope| {
         // Its ring is empty only between two calls.

@@ -51,7 +51,7 @@ fn samples(status: &Value) -> u64 {
     buckets.map_or(0, |buckets| buckets.iter().filter_map(Value::as_u64).sum())
 }
 
-/// The longest delay of 99 % and the shortest of 50 % among some lines, in nanoseconds.
+/// The largest 99th percentile and the smallest median of the delays in some lines, in nanoseconds.
 fn delays(lines: &[Value]) -> (u64, u64) {
     let all = |name: &str| {
         let values = lines.iter().filter_map(|line| line["rates"]["totals"][name].as_u64());
@@ -63,7 +63,7 @@ fn delays(lines: &[Value]) -> (u64, u64) {
     )
 }
 
-/// Frames to CPU 1, guarded or not: delays are sampled, and grow when busy processes take the CPU.
+/// Sends frames to CPU 1, guarded or not: delays are sampled, and increase when busy processes take the CPU.
 fn delays_of(test: &str, policy: &str) {
     let Some(_alone) = super::ready(test, &["taskset"], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn delays_of(test: &str, policy: &str) {
     let report: Value =
         serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();
     let totals = steering.totals().unwrap();
-    // One frame of 256; at the end a sample may be under way, or its frame was lost.
+    // One of 256 frames is a sample. At the end a sample may be under way, or its frame may be lost.
     let (counted, wanted) = (samples(&report), totals.delivered / 256);
     assert!(
         counted <= wanted + 100 && counted >= wanted / 2,
@@ -99,7 +99,7 @@ fn delays_of(test: &str, policy: &str) {
     );
     let ((quiet_most, quiet_least), (busy_most, _)) = (delays(&quiet), delays(&busy));
     assert!(quiet_least > 0 && quiet_most >= quiet_least, "{quiet:?}");
-    // It waits for slices of milliseconds where it waited for a wake-up.
+    // The thread now waits for time slices of milliseconds; before, it waited only for a wake-up.
     assert!(busy_most > quiet_least, "{quiet_least} ns, then {busy_most} ns");
 }
 
@@ -129,7 +129,8 @@ fn rates_add_up_to_what_was_sent() {
     const FRAMES: u64 = 100_000;
     source.send(testbed.sender(), 0, FRAMES).unwrap();
     let sent: u64 = source.sent().unwrap().iter().sum();
-    // By line: packets and bits of the interface, and of both CPUs together; what was delivered and dropped.
+    // Sums over the lines: packets and bytes of the interface, packets of both CPUs together, and packets that were
+    // delivered and dropped.
     let mut sums = [0.0; 5];
     let begun = Instant::now();
     loop {

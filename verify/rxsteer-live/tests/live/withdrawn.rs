@@ -1,4 +1,4 @@
-//! Changes that do not complete in time are not made later.
+//! Changes that `rxsteer run` does not begin or complete in time are withdrawn: it does not make them later.
 
 use std::process::{Command, Output};
 use std::sync::atomic::AtomicBool;

@@ -12,9 +12,9 @@ use rxsteer_lab::{Datagrams, LinkOptions, Namespace, Testbed, rxsteer, skipped};
 use serde_json::Value;
 
 const FLOWS: u16 = 16;
-/// Packets that have to arrive.
+/// Packets that must arrive.
 const PACKETS: u64 = 2_000;
-/// What takes longer has stopped.
+/// A step that takes longer counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn command(namespace: &Namespace, arguments: &[&str]) -> Command {
@@ -23,7 +23,7 @@ fn command(namespace: &Namespace, arguments: &[&str]) -> Command {
     command
 }
 
-/// Both of what it prints, where it ends with one of these.
+/// All its output, if it ends with one of these.
 fn ends(namespace: &Namespace, statuses: &[i32], arguments: &[&str]) -> String {
     let output = command(namespace, arguments).output().unwrap();
     let text = [&output.stdout[..], &output.stderr[..]].concat();
@@ -33,7 +33,7 @@ fn ends(namespace: &Namespace, statuses: &[i32], arguments: &[&str]) -> String {
     text
 }
 
-/// Every file that may be written, with what it holds.
+/// Every file that may be written, with its contents.
 fn values(namespace: &Namespace, interface: &str) -> String {
     let script = format!(
         "for f in /sys/class/net/{interface}/queues/*/[rx]ps_*; do echo \"$f $(cat $f 2>/dev/null)\"; done"
@@ -47,7 +47,7 @@ fn values(namespace: &Namespace, interface: &str) -> String {
     format!("{values}{core:?}")
 }
 
-/// Packets that a CPU took up, and how often another CPU woke it for packets that RPS sent there.
+/// Packets that a CPU processed, and how often another CPU woke it for packets that RPS sent there.
 fn of_cpu(namespace: &Namespace, interface: &str, cpu: usize) -> (u64, u64) {
     let shown = ends(namespace, &[0], &["host", "show", interface, "--json"]);
     let shown: Value = serde_json::from_str(&shown).unwrap();
@@ -77,10 +77,10 @@ fn moved_to(namespace: &Namespace, interface: &str, cpu: usize) -> u64 {
     }
 }
 
-/// The whole test of an interface that packets arrive on. Returns what `auto` said.
+/// The whole test for an interface at which packets arrive. Returns the output of `auto`.
 fn steered_and_as_before(namespace: &Namespace, interface: &str) -> String {
     let before = values(namespace, interface);
-    // Wherever packets arrive, one of the two is another CPU.
+    // Whichever CPU packets arrive at, one of these two is another CPU.
     let woken = [0, 1].map(|cpu| moved_to(namespace, interface, cpu));
     assert!(woken.iter().sum::<u64>() > 0, "no CPU sent packets to another one");
     ends(namespace, &[0], &["host", "restore", "--yes"]);
@@ -91,7 +91,8 @@ fn steered_and_as_before(namespace: &Namespace, interface: &str) -> String {
     assert!(found["interfaces"][0]["rule"].is_string(), "{found}");
     let options = ["--sample", "1s", "--verify", "6s", "--duration", "15s", "--anyway"];
     let auto = [&["auto", interface][..], &options, &["--policy", "rps", "--cpus", "0-1"]].concat();
-    // Whether it is better depends on the machine; what is worse is set back, and all of it when it ends.
+    // Whether the change is better depends on the machine. `auto` undoes a change that is worse, and undoes all changes
+    // when it ends.
     let said = ends(namespace, &[0, 1], &auto);
     assert!(said.contains("restored"), "{said}");
     assert_eq!(values(namespace, interface), before, "{said}");
@@ -117,7 +118,7 @@ while True:
         os.write(tun, one)
 "#;
 
-/// A process that ends when this is dropped.
+/// A process; dropping this ends it.
 struct Writer(Child);
 
 impl Drop for Writer {
@@ -193,7 +194,7 @@ fn card_is_steered_and_restored() {
         .collect();
     let sending = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
     let said = steered_and_as_before(testbed.receiver(), &link.far.name);
-    // Where rxsteer run must refuse, auto has to go on by itself.
+    // If `rxsteer run` must refuse, `auto` must continue without it.
     if std::env::var_os("RXSTEER_REFUSED").is_some() {
         assert!(said.contains("step 2: native XDP: no, because"), "{said}");
         assert!(said.contains("step 3"), "{said}");

@@ -35,7 +35,7 @@ fn frames_are_in_order_and_conserved_under_all_policies() {
         let testbed = quiet_hosts(LinkOptions::default());
         let arguments = ["in0", "--io", "xdp", "--policy", policy, "--cpus", "0-1"];
         let live = Steering::live(testbed.receiver(), &arguments).unwrap();
-        // On a busy machine the receiving thread may run late.
+        // On a busy machine the receiving thread may run late, so frames are sent slowly.
         let pace = Duration::from_micros(5);
         let traffic = Traffic { flows: 40, train: 3, random: true, pace, ..Traffic::default() };
         let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
@@ -51,7 +51,7 @@ fn frames_are_in_order_and_conserved_under_all_policies() {
     }
 }
 
-/// One RX thread for each RX queue; a flow stays on one queue, and its frames in order.
+/// Each RX queue has its own RX thread; a flow stays on one queue, and its frames stay in order.
 #[test]
 fn queues_of_two_interfaces_are_received() {
     let test = "xdp::queues_of_two_interfaces_are_received";
@@ -78,7 +78,7 @@ fn queues_of_two_interfaces_are_received() {
     }
 }
 
-/// A worker that takes 20 µs a packet: it holds the memory, the kernel drops, and all is counted.
+/// A worker that takes 20 µs per packet holds the memory; the kernel then drops frames, and all are counted.
 #[test]
 fn frames_that_find_no_memory_are_counted() {
     let Some(_alone) = super::ready("xdp::frames_that_find_no_memory_are_counted", &[], 2) else {
@@ -98,7 +98,8 @@ fn frames_that_find_no_memory_are_counted() {
     assert_eq!(number(&report, "packets"), number(&report, "delivered"), "{report}");
 }
 
-/// It ends under load. The driver's counts are those of the report: nothing is taken from the host and lost at the end.
+/// Receiving ends under load. The driver's counts equal those of the report: no frame is taken from the host and lost
+/// at the end.
 #[test]
 fn end_under_load_counts_every_frame() {
     let test = "xdp::end_under_load_counts_every_frame";
@@ -148,7 +149,8 @@ fn killed_one_leaves_nothing_and_the_host_receives_again() {
     ping().unwrap();
 }
 
-/// A second instance finds a program; once that is detached, a socket; both are said, and the first says why it ends.
+/// A second instance finds an XDP program; once that is detached, it finds a socket. It reports both, and the first
+/// instance reports why it ends.
 #[test]
 fn another_program_or_socket_is_refused() {
     let test = "xdp::another_program_or_socket_is_refused";
@@ -220,7 +222,7 @@ fn driver_without_native_xdp_is_received_from_in_generic_mode() {
     receiver.ip("link set mac0 up").unwrap();
     let live = Steering::live(receiver, &["mac0", "--io", "xdp", "--cpus", "0-0"]).unwrap();
     live.says("generic XDP, copy mode", Duration::from_secs(1)).unwrap();
-    // Broadcasts reach a macvlan.
+    // Broadcasts arrive at a macvlan.
     let _ = sender.run("ping -b -c 20 -i 0.01 -W 1 10.77.1.255");
     let (report, _) = live.stop().unwrap();
     assert!(number(&report, "packets") >= 20, "{report}");

@@ -228,7 +228,7 @@ fn line_of_the_list_is_filled_in_when_it_is_found() {
     block_is_started_when_it_is_found(2, 3);
 }
 
-/// A packet comes before a clear or after it, and packets after it are kept: in a CPU's own block …
+/// A packet comes before a clear or after it, and packets after it are kept. This test counts in a CPU's own block.
 #[test]
 fn clear_comes_before_or_after_a_packet() {
     loom::model(|| {
@@ -244,7 +244,7 @@ fn clear_comes_before_or_after_a_packet() {
     });
 }
 
-/// … and in the shared block, where another CPU may read the flow's stamp before the clear and count after it.
+/// The same in the shared block, where another CPU may read the flow's stamp before the clear and count after it.
 #[test]
 fn clear_keeps_what_comes_after_it_in_the_shared_block() {
     loom::model(|| {
@@ -292,7 +292,8 @@ fn collect(table: &FlowTable, records: &mut Vec<FlowRecord>) -> usize {
 
 /// Two CPUs count packets of the same new flow at the same time: it becomes one flow.
 ///
-/// Making a flow takes so many atomics that this model alone took 90 s with two preemptions, so it has one fewer than the others.
+/// Creating a flow needs so many atomics that this model alone took 90 s with two preemptions, so its limit is one
+/// lower than that of the others.
 #[test]
 fn new_flow_is_made_once() {
     let mut model = loom::model::Builder::new();

@@ -1,4 +1,5 @@
-//! Every interleaving of the atomics of ring, policy and flow table; without `--cfg loom` (`cargo xtask loom`) nothing.
+//! Tests of ring, policy and flow table under every interleaving of their atomics. Without `--cfg loom`, which `cargo
+//! xtask loom` sets, this file contains no tests.
 #![cfg(loom)]
 
 mod flow_table;

@@ -101,7 +101,7 @@ fn every_fault_of_a_host_is_reported() {
     }
 }
 
-/// An interface like the good one but for `change`.
+/// An interface like the good one, except for `change`.
 fn nic(change: fn(&mut Interface)) -> Interface {
     let mut nic = good_nic();
     change(&mut nic);

@@ -1,4 +1,4 @@
-//! Files cut short, corrupt, or in part unknown.
+//! Files that are truncated, damaged, or partly unknown.
 
 use super::super::order::Order;
 use super::super::testing::*;
@@ -108,7 +108,7 @@ fn compressed_data_cut_short_at_every_byte() {
 fn damage_within_compressed_data_keeps_what_precedes_it() {
     let mut capture = PcapFile::new(Order::Little, MICRO);
     for number in 0..3000_u32 {
-        // Frames that don't compress, so that the damage has a place.
+        // The frames cannot be compressed, so that the damage has a known position.
         let frame: Vec<u8> = (0..100_u32)
             .map(|i| ((number * 100 + i).wrapping_mul(0x9e37_79b1) >> 13) as u8)
             .collect();
@@ -150,7 +150,7 @@ fn lengths_that_no_packet_has() {
     }
 }
 
-/// A block as it shouldn't be, after one frame: frames delivered, and the issue.
+/// An invalid block after one frame; returns the number of delivered frames, and the issue.
 fn after_bad_block(front: &[u32], rest: &[u8]) -> String {
     let capture = PcapngFile::new(Order::Little).interface(1, 0).enhanced(0, 0, 1, b"a");
     let offset = capture.len() as u64;
@@ -170,11 +170,11 @@ fn blocks_with_impossible_lengths() {
             let message = after_bad_block(&[kind, length, order], &[0; 64]);
             assert!(message.contains("not a multiple of 4"), "{message}");
         }
-        // 4 GiB that aren't there.
+        // The length is 4 GiB, but the file does not have them.
         let message = after_bad_block(&[kind, u32::MAX - 3, order], &[0; 64]);
         let expected = if matches!(kind, 5 | 0x0bad) { "cut short" } else { "more than the" };
         assert!(message.contains(expected), "{message}");
-        // The length behind differs.
+        // The length at the end of the block differs.
         let message = after_bad_block(&[kind, 64, order], &[9; 64]);
         assert!(
             message.contains("length is 64 at the start and 151587081 at the end"),

@@ -1,4 +1,4 @@
-//! Every format, read to its end.
+//! Reads every format to its end.
 
 use super::super::order::Order;
 use super::super::testing::*;
@@ -66,7 +66,7 @@ fn pcapng_with_every_packet_block() {
         let expected: [(u64, u32, &[u8]); 5] = [
             (1_500_000_000, 90, b"enhanced"),
             (1_500_001_000, 91, b"obsolete"),
-            // Without a time of their own: the latest so far.
+            // These packets have no time, so they get the latest time so far.
             (1_500_001_000, 92, b"simpl"),
             (1_500_001_000, 3, b"abc"),
             (0, 0, b""),
@@ -87,7 +87,7 @@ fn interfaces_have_their_own_link_type_and_time() {
                 let hour = Bytes::new(order).u64(3600).bytes.clone();
                 option(out, 14, &hour);
                 option(out, 0, b"");
-                // Beyond the end mark nothing counts.
+                // Options after the end mark do not count.
                 option(out, 9, &[3]);
             })
             .enhanced(2, 7, 1, b"c")
@@ -131,7 +131,7 @@ fn frames_of_the_greatest_length_and_blocks_beyond_it() {
     assert_eq!(frames(&pcap.bytes()), [&giant[..]]);
     let pcapng = PcapngFile::new(Order::Big)
         .interface(1, 0)
-        // Longer than any record that is looked into: skipped as a stream.
+        // The block is longer than any record that is read, so it is skipped as a stream.
         .block(0x0bad, |content| content.bytes.resize(3 << 20, 0))
         .enhanced(0, 0, 1 << 30, &giant);
     assert_eq!(frames(&pcapng.bytes()), [&giant[..]]);

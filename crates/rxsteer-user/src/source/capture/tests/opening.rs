@@ -1,4 +1,4 @@
-//! What is refused before anything starts, and pipes.
+//! Inputs that are refused before anything starts, and pipes.
 
 use super::super::order::Order;
 use super::super::testing::*;
@@ -58,7 +58,7 @@ fn what_holds_no_capture() {
 
 #[test]
 fn zstd_window_beyond_the_limit() {
-    // A frame header that asks for a window of 1 GiB, before a byte of content.
+    // A frame header that requests a window of 1 GiB, before any content.
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, (30 - 10) << 3, 1, 0, 0];
     assert!(matches!(refusal_of(&frame), OpenError::BadCompression { .. }));
 }
@@ -123,14 +123,14 @@ fn fifo_is_read_as_it_comes() {
 #[test]
 fn nothing_is_read_from_a_pipe_that_will_be_refused() {
     let missing = Folder::new().path("missing.pcap");
-    // Standard input of a test may be a terminal, which would be waited for.
+    // Standard input of a test may be a terminal, on which the test would wait.
     let stdin = PathBuf::from("-");
     let repeated = CaptureOptions { repeat: 2, ..CaptureOptions::default() };
     assert!(matches!(refusal(std::slice::from_ref(&stdin), repeated), OpenError::PipeRepeated(_)));
     assert!(matches!(refusal(&[stdin, missing], CaptureOptions::default()), OpenError::Missing(_)));
 }
 
-/// Gives what is sent to it, piece by piece, and waits for the next.
+/// Delivers data that is sent to it, piece by piece, and waits for the next piece.
 struct Pieces(mpsc::Receiver<Vec<u8>>);
 
 impl Read for Pieces {

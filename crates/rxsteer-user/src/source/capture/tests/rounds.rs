@@ -37,7 +37,8 @@ fn files_are_read_in_order_and_time_goes_on_in_later_rounds() {
     assert_eq!(times, expected);
 }
 
-/// They take the time of the packet before them, also where only the shift of a later round takes them too far.
+/// Packets with times beyond the range get the time of the packet before them, even if only the shift of a later round
+/// moves them beyond the range.
 #[test]
 fn times_beyond_the_range_are_reported_once() {
     let folder = Folder::new();
@@ -64,7 +65,7 @@ fn times_beyond_the_range_are_reported_once() {
 fn progress_does_not_count_what_is_read_ahead() {
     let folder = Folder::new();
     let capture = pcap(&[1; 4000]);
-    // A decompressor reads ahead, too.
+    // A decompressor also reads ahead.
     for (file, most) in [(capture.clone(), 0.14), (gzip(&capture), 0.5)] {
         let path = folder.file("a", &file);
         let mut source = CaptureSource::open(&[path], CaptureOptions::default()).unwrap();
@@ -131,7 +132,7 @@ fn queues_are_bounded() {
     assert_eq!(queues[MAX_RX_QUEUES - 1..MAX_RX_QUEUES + 2], [1023, 0, 1]);
 }
 
-/// Ethernet, IPv4, UDP, from a port.
+/// A frame with Ethernet, IPv4 and UDP, from this source port.
 fn udp(port: u16) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);

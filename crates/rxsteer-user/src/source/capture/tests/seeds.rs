@@ -48,8 +48,8 @@ fn seeds_are_small_and_read() {
     }
 }
 
-/// The corpus in the repository is what is made here. `RXSTEER_WRITE_SEEDS=1 cargo test -p
-/// rxsteer-user seeds` makes it anew.
+/// The corpus in the repository is the one that is generated here. `RXSTEER_WRITE_SEEDS=1 cargo test -p rxsteer-user
+/// seeds` writes it again.
 #[test]
 fn corpus_is_made_of_the_seeds() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
