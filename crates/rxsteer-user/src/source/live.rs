@@ -193,16 +193,18 @@ fn open_packet(
     for interface in interfaces {
         let LiveInterface { name, rx_queues, filter } = interface;
         let sockets = interface.queue_count();
-        let mut options = PacketOptions::default();
-        options.ring_bytes = live.ring_bytes / u64::from(sockets);
-        options.copy = live.copy;
-        options.promiscuous = live.promiscuous || live.forwards;
-        options.forwards = live.forwards;
-        options.outgoing = live.outgoing;
-        options.nic_hash = live.nic_hash;
-        options.limit.clone_from(limit);
-        options.stop = live.stop.clone();
-        options.filter.clone_from(filter);
+        let mut options = PacketOptions {
+            ring_bytes: live.ring_bytes / u64::from(sockets),
+            copy: live.copy,
+            promiscuous: live.promiscuous || live.forwards,
+            forwards: live.forwards,
+            outgoing: live.outgoing,
+            nic_hash: live.nic_hash,
+            filter: filter.clone(),
+            limit: limit.clone(),
+            stop: live.stop.clone(),
+            ..PacketOptions::default()
+        };
         for (rx_queue, own) in rx_queues.clone().zip(0..) {
             options.rx_queue = rx_queue;
             options.share = (own, sockets.into());
