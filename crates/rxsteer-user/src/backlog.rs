@@ -185,10 +185,15 @@ impl BacklogSender {
         (self.ring.waiting_at_most(), limit)
     }
 
-    /// Returns whether the backlog is more than half full, and the worker's position.
-    pub(crate) fn is_half_full(&mut self) -> (bool, u32) {
+    /// Returns how many packets wait, and the worker's position.
+    pub(crate) fn waiting_and_completed(&mut self) -> (u32, u32) {
         let completed = self.ring.completed();
-        (self.ring.waiting_at_most() > self.ring.limit() / 2, completed)
+        (self.ring.waiting_at_most(), completed)
+    }
+
+    /// How many packets may wait.
+    pub(crate) fn limit(&self) -> u32 {
+        self.ring.limit()
     }
 
     /// Whether every queued packet is processed. The sender reads the worker's cache line only while packets seem to

@@ -22,9 +22,14 @@ pub(crate) struct FramesOfBlock<'a> {
     pub(crate) now: u32,
 }
 
-/// How long an RX thread sleeps at a time, and how often, while the worker on its CPU catches up.
-const REST: Duration = Duration::from_micros(50);
+/// How long an RX thread sleeps at a time, and how often, while the worker on its CPU catches up. A longer sleep could
+/// leave the workers of other CPUs without packets.
+pub(crate) const REST: Duration = Duration::from_micros(50);
 const MOST_RESTS: u32 = 2;
+
+/// The longest such sleep while packets wait for all other CPUs. The RX ring of an AF_XDP socket (2048 frames) takes what arrives
+/// meanwhile. Each sleep costs two switches between the threads, so fewer sleeps leave more time for packets.
+const LONGEST_REST: Duration = Duration::from_micros(400);
 
 /// How long received packets wait for room after receiving was stopped. Workers that make progress take them sooner.
 const ROOM_AFTER_STOP: Duration = Duration::from_millis(100);
@@ -89,6 +94,8 @@ pub(crate) struct BacklogSet {
     /// that CPU's worker was kicked.
     pub(crate) own: u16,
     pub(crate) own_unkicked: bool,
+    /// How long the next sleep is in which the worker on this CPU catches up.
+    pub(crate) rest: Duration,
     /// The backlog that had no room for the last packet, if that packet must wait.
     pub(crate) full: usize,
     pub(crate) on_full: OnFull,
@@ -228,21 +235,42 @@ impl BacklogSet {
     }
 
     /// Sleeps for a short time while the backlog of this CPU is more than half full and its worker makes progress. Packets
-    /// received in the meantime would only be dropped there. A longer sleep would delay the other CPUs.
+    /// received in the meantime would only be dropped there.
+    ///
+    /// While no other CPU is about to run out of packets, a sleep becomes longer as long as the backlog stays half full,
+    /// and shorter when the worker of this CPU is about to run out of packets.
     #[inline]
     pub(crate) fn let_own_worker_catch_up(&mut self) {
-        let own = &mut self.backlogs[usize::from(self.own)];
-        let (mut is_behind, mut completed) = own.is_half_full();
-        let mut rests = 0;
-        while is_behind && rests < MOST_RESTS {
-            std::thread::sleep(REST);
-            rests += 1;
-            let before = completed;
-            (is_behind, completed) = own.is_half_full();
-            if completed == before {
-                break;
-            }
+        let (mut waiting, mut completed) = self.own().waiting_and_completed();
+        let half = self.own().limit() / 2;
+        if waiting <= half {
+            return;
         }
+        let own = usize::from(self.own);
+        let mut others = self.backlogs.iter_mut().enumerate().filter(|(index, _)| *index != own);
+        let others_have_packets =
+            others.all(|(_, other)| other.waiting_and_completed().0 > half / 2);
+        let longest = if others_have_packets { LONGEST_REST } else { REST };
+        for _ in 0..MOST_RESTS {
+            std::thread::sleep(self.rest.min(longest));
+            let before = completed;
+            (waiting, completed) = self.own().waiting_and_completed();
+            if completed == before {
+                self.rest = REST;
+                return;
+            }
+            if waiting <= half {
+                if waiting < half / 4 {
+                    self.rest = (self.rest / 2).max(REST);
+                }
+                return;
+            }
+            self.rest = (self.rest * 2).min(longest);
+        }
+    }
+
+    fn own(&mut self) -> &mut BacklogSender {
+        &mut self.backlogs[usize::from(self.own)]
     }
 
     /// Kicks the worker on this CPU: at the end of a poll, or when the thread waits within one.

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::backlog::{BacklogReceiver, BacklogSender, backlog};
-use crate::backlogs::BacklogSet;
+use crate::backlogs::{BacklogSet, REST};
 use crate::block::{Block, BlockPool};
 use crate::change::{ChangeError, FlowRecorder, Schedule, SteerChange, Switch};
 use crate::clock::Clock;
@@ -332,6 +332,7 @@ fn receivers(
                 backlog_of: backlog_of.clone(),
                 own: backlog_of[queue_cpu.index()],
                 own_unkicked: false,
+                rest: REST,
                 full: 0,
                 on_full: config.on_full,
                 group: shared.group.clone(),
