@@ -123,8 +123,12 @@ impl XdpSender {
             }
             self.queue.collect_sent();
             if self.ring.taken() == taken {
+                // The kernel reports what it has taken with the next batch of 32 frames, so a first call without progress
+                // is normal. A yield then would give the CPU to another thread once for each list.
+                if tries > 0 {
+                    std::thread::yield_now();
+                }
                 tries += 1;
-                std::thread::yield_now();
             }
             taken = self.ring.taken();
         }
