@@ -123,8 +123,9 @@ impl XdpSender {
             }
             self.queue.collect_sent();
             if self.ring.taken() == taken {
-                // The kernel reports what it has taken with the next batch of 32 frames, so a first call without progress
-                // is normal. A yield then would give the CPU to another thread once for each list.
+                // A call takes up to 32 frames, and the kernel publishes its position when it has taken all frames that it
+                // saw (net/xdp/xsk_queue.h, `xskq_cons_get_entries`). So a first call without progress is normal, and a
+                // yield then would give the CPU to another thread once for each list.
                 if tries > 0 {
                     std::thread::yield_now();
                 }
