@@ -6,10 +6,11 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 /// The drivers that a machine can have, with the QEMU device of their NIC; veth has none.
-const DRIVERS: [(&str, Option<&str>); 5] = [
+const DRIVERS: [(&str, Option<&str>); 6] = [
     ("veth", None),
     ("virtio_net", Some("virtio-net-pci")),
     ("vmxnet3", Some("vmxnet3")),
+    ("igb", Some("igb")),
     ("e1000e", Some("e1000e")),
     ("e1000", Some("e1000")),
 ];

@@ -4,7 +4,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rxsteer_lab::{Datagrams, LinkOptions, Steering, Testbed, online_cpus, slice};
+use rxsteer_lab::{
+    Datagrams, LinkOptions, Namespace, Steering, Testbed, online_cpus, skipped, slice,
+};
 use serde_json::Value;
 
 use super::xdp::{dropped, quiet};
@@ -12,6 +14,8 @@ use super::xdp::{dropped, quiet};
 const FLOWS: u16 = 32;
 /// Anything that takes longer counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// Drivers that must receive without copying, on kernels of virtual machines that have them.
+const DRIVERS_WITHOUT_COPIES: [&str; 1] = ["igb"];
 /// Frames that hosts may send by themselves.
 const STRAY: u64 = 200;
 
@@ -19,9 +23,9 @@ fn number(report: &Value, key: &str) -> u64 {
     report[key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"))
 }
 
-/// Receives datagrams of many flows with `io` under each policy.
-fn receives(test: &str, io: &str) {
-    let Some(_alone) = super::ready(&format!("cards::{test}"), &[], 2) else { return };
+/// Receives datagrams of many flows with `io` and `more` arguments under each policy. `mode` is a part of how the interface
+/// must be received.
+fn receives(io: &str, more: &[&str], mode: &str) {
     let frames = slice(20_000, 200_000);
     let cpus = format!("0-{}", online_cpus() - 1);
     for policy in ["rps", "sparse", "rfs+sparse"] {
@@ -31,8 +35,8 @@ fn receives(test: &str, io: &str) {
         quiet(receiver, &link.far.name);
         let listed = receiver.run(&format!("ls /sys/class/net/{}/queues", link.far.name)).unwrap();
         let queues = listed.split_whitespace().filter(|name| name.starts_with("rx-")).count();
-        let arguments = [&link.far.name, "--io", io, "--policy", policy, "--cpus", &cpus];
-        let live = Steering::live(receiver, &arguments).unwrap();
+        let arguments = [&*link.far.name, "--io", io, "--policy", policy, "--cpus", &cpus];
+        let live = Steering::live(receiver, &[&arguments, more].concat()).unwrap();
         let pairs: Vec<(SocketAddr, SocketAddr)> = (0..FLOWS)
             .map(|flow| {
                 ((link.near.ipv4, 10_000 + flow).into(), (link.far.ipv4, 20_000 + flow).into())
@@ -57,15 +61,50 @@ fn receives(test: &str, io: &str) {
         assert!(packets + by_kernel <= sent + STRAY && delivered > sent / 20, "{what}");
         let sockets = if io == "packet" { queues.min(online_cpus()) } else { queues };
         assert_eq!(number(&report["settings"], "rx_queues"), sockets as u64, "{what}");
+        let received = report["interfaces"][0]["mode"].as_str().unwrap();
+        assert!(received.contains(mode), "{what}");
     }
 }
 
 #[test]
 fn packet_sockets_receive_all_queues() {
-    receives("packet_sockets_receive_all_queues", "packet");
+    let test = "cards::packet_sockets_receive_all_queues";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    receives("packet", &[], "packet sockets");
 }
 
 #[test]
 fn af_xdp_receives_all_queues() {
-    receives("af_xdp_receives_all_queues", "xdp");
+    let Some(_alone) = super::ready("cards::af_xdp_receives_all_queues", &[], 2) else { return };
+    receives("xdp", &[], "AF_XDP");
+}
+
+/// The name of an interface's driver.
+fn driver(namespace: &Namespace, interface: &str) -> String {
+    let info = namespace.run(&format!("ethtool -i {interface}")).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("driver: "));
+    line.unwrap_or_default().to_owned()
+}
+
+#[test]
+fn af_xdp_receives_without_copying_where_the_driver_can() {
+    let test = "cards::af_xdp_receives_without_copying_where_the_driver_can";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let testbed = Testbed::cards_or_pair(LinkOptions::default()).unwrap();
+    let (receiver, card) = (testbed.receiver(), &testbed.link().far.name);
+    let driver = driver(receiver, card);
+    let zero_copy = ["--zero-copy", "--busy-poll", "50"];
+    let arguments = [card.as_str(), "--io", "xdp", "--zero-copy", "--cpus", "0-1"];
+    match Steering::live(receiver, &arguments) {
+        Ok(live) => drop(live.stop().unwrap()),
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.contains("can't receive without copying"), "{error}");
+            assert!(!DRIVERS_WITHOUT_COPIES.contains(&&*driver), "{driver}: {error}");
+            return skipped(&format!("live::{test}"), &format!("the driver {driver} copies"));
+        }
+    }
+    drop(testbed);
+    receives("xdp", &zero_copy[..1], "zero-copy");
+    receives("xdp", &zero_copy, "zero-copy");
 }
