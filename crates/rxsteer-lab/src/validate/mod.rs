@@ -139,7 +139,7 @@ pub fn predict(
 ) -> Result<Option<Vec<Prediction>>> {
     let model = Model::new(text, name, Speeds::CALIBRATED, quick, stop)?;
     let mut predictions = Vec::new();
-    for (method, load) in rows::all(model.capacity()?, model.calls()?, quick) {
+    for (method, load) in rows::all(model.capacity()?, model.slowest_calls()?, quick) {
         let Some(predicted) = model.expect(method, &load)? else { return Ok(None) };
         predictions.push(Prediction { method, load, predicted, null: model.null(&load)? });
     }
@@ -163,7 +163,7 @@ pub fn measure(
     progress: impl FnMut(usize, usize, &str),
 ) -> Result<Validation> {
     let model = Model::new(text, name, Speeds::CALIBRATED, quick, stop)?;
-    let (capacity, calls) = (model.capacity()?, model.calls()?);
+    let (capacity, calls) = (model.capacity()?, model.calls(Method::None)?);
     let reference = |load, rate| Prediction {
         method: Method::None,
         load,

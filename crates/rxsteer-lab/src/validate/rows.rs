@@ -91,13 +91,22 @@ impl fmt::Display for Load {
     }
 }
 
-/// Rows to predict. `capacity` is how many packets per second one CPU forwards without steering; `calls` is how many
-/// requests per second all CPUs answer without steering.
+/// The methods of requests.
+pub(super) const OF_REQUESTS: [Method; 3] =
+    [Method::None, Method::KernelRps, Method::Kernel("rps")];
+
+/// The offered rates of open loops, as shares of what all CPUs answer under the slowest method. Closer to its capacity no
+/// latency can be predicted: there a deviation of a few percent in the cost of a request multiplies the time that requests
+/// wait for each other.
+const OPEN_LOOPS: [f64; 2] = [0.3, 0.6];
+
+/// Rows to predict. `capacity` is how many packets per second one CPU forwards without steering; `slowest` is how many
+/// requests per second all CPUs answer under the slowest method.
 ///
 /// The rows are chosen so that methods differ: one CPU has too much to do, or has a long path for each packet. With
 /// steering, packets go to CPUs 0 and 1, or all to CPU 1 on a longer path than the calibrated one. So no row was
 /// calibrated.
-pub(super) fn all(capacity: f64, calls: f64, quick: bool) -> Vec<(Method, Load)> {
+pub(super) fn all(capacity: f64, slowest: f64, quick: bool) -> Vec<(Method, Load)> {
     let base = Frames::CALIBRATED;
     let offered = |share: f64| Frames { rate: (capacity * share).round(), ..base };
     let mut rows = Vec::new();
@@ -105,15 +114,14 @@ pub(super) fn all(capacity: f64, calls: f64, quick: bool) -> Vec<(Method, Load)>
         rows.extend(loads.iter().flat_map(|load| methods.iter().map(|method| (*method, *load))));
     };
     let with_none = [&[Method::None][..], &METHODS].concat();
-    let of_requests = [Method::None, Method::KernelRps, Method::Kernel("rps")];
     let requests = |connections: u32, share: f64, work_us: u32| {
         // Rounded to whole thousands, for readability.
-        let rate = (calls * share / 1000.0).round() as u32 * 1000;
+        let rate = (slowest * share / 1000.0).round() as u32 * 1000;
         Load::Requests(Calls { connections, rate, work_us })
     };
     if quick {
         add(&with_none, &[Load::Forward(offered(0.8))]);
-        add(&of_requests, &[requests(10, 0.0, 0)]);
+        add(&OF_REQUESTS, &[requests(10, 0.0, 0)]);
         return rows;
     }
     add(&with_none, &[offered(0.6), offered(1.2)].map(Load::Forward));
@@ -121,9 +129,9 @@ pub(super) fn all(capacity: f64, calls: f64, quick: bool) -> Vec<(Method, Load)>
     add(&with_none, &[Load::Forward(Frames { length: 512, ..base })]);
     add(&with_none, &[Load::Forward(Frames { rules: 400, ..base })]);
     add(&METHODS, &[Load::Forward(Frames { rules: 100, first_cpu: 1, ..base })]);
-    add(&of_requests, &[10, 500].map(|connections| requests(connections, 0.0, 0)));
-    add(&of_requests, &[requests(CONNECTIONS, 0.0, 20)]);
-    add(&of_requests, &[requests(200, 0.5, 0)]);
+    add(&OF_REQUESTS, &[10, 500].map(|connections| requests(connections, 0.0, 0)));
+    add(&OF_REQUESTS, &[requests(CONNECTIONS, 0.0, 20)]);
+    add(&OF_REQUESTS, &OPEN_LOOPS.map(|share| requests(200, share, 0)));
     rows
 }
 

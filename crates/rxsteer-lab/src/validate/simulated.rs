@@ -6,6 +6,7 @@
 //! those of the calibrated light load exceed the CPU time. The null model is corrected in the same way, by the figures
 //! without steering.
 
+use super::rows::OF_REQUESTS;
 use super::{Calls, Expected, Frames, LabError, Load, Method, Result, Speeds, requests_set};
 use crate::calibrate::{RULES, rules_set};
 use rxsteer_sim::result::CpuResult;
@@ -100,15 +101,22 @@ impl<'a> Model<'a> {
         Ok(self.speeds.forwarding * 1e9 / ns)
     }
 
-    /// The time of all CPUs for a request while all are busy, without steering.
-    fn request_ns(&self) -> Result<f64> {
-        Ok(self.costs(&requests_set(Method::None))?.protocol / self.base.smt_speed)
+    /// The time of all CPUs for a request while all are busy.
+    fn request_ns(&self, method: Method) -> Result<f64> {
+        Ok(self.costs(&requests_set(method))?.protocol / self.base.smt_speed)
     }
 
-    /// Requests per second that all CPUs answer without steering.
-    pub(super) fn calls(&self) -> Result<f64> {
+    /// Requests per second that all CPUs answer.
+    pub(super) fn calls(&self, method: Method) -> Result<f64> {
         let cpus = self.base.cpus.len() as f64;
-        Ok(self.speeds.requests * cpus * 1e9 / self.request_ns()?)
+        Ok(self.speeds.requests * cpus * 1e9 / self.request_ns(method)?)
+    }
+
+    /// The same for the method that answers the fewest.
+    pub(super) fn slowest_calls(&self) -> Result<f64> {
+        let slower = |slowest: f64, calls: f64| slowest.min(calls);
+        let all = OF_REQUESTS.iter().map(|method| self.calls(*method));
+        all.collect::<Result<Vec<f64>>>().map(|all| all.into_iter().fold(f64::INFINITY, slower))
     }
 
     /// The null model. Packets: the offered rate, at most what one CPU forwards without steering. Requests: what all
@@ -131,10 +139,12 @@ impl<'a> Model<'a> {
                     return Ok(Expected { rate, p50: Some(us), p99: Some(p99) });
                 }
                 let cpus = self.base.cpus.len() as f64;
-                let rate = cpus * 1e9 / (self.request_ns()? / self.speeds.requests + work);
+                let rate =
+                    cpus * 1e9 / (self.request_ns(Method::None)? / self.speeds.requests + work);
                 let us = f64::from(load.connections) / rate * 1e6;
-                let calibrated =
-                    f64::from(Calls::CALIBRATED.connections) * self.request_ns()? / cpus;
+                let calibrated = f64::from(Calls::CALIBRATED.connections)
+                    * self.request_ns(Method::None)?
+                    / cpus;
                 let p99 = us * tails.p99 / calibrated;
                 Ok(Expected { rate, p50: Some(us), p99: Some(p99) })
             }
