@@ -296,6 +296,12 @@ fn cards(machine: &Machine) -> Vec<String> {
                 (format!("{tap},queues={queues}"), format!(",mq=on,vectors={}", 2 * queues + 2))
             }
         };
+        if device == "igb" {
+            // Its virtual functions take the numbers of the slots after it, so each NIC needs its own bus.
+            let port = format!("pcie-root-port,id=port{number},chassis={number},slot={number}");
+            options.extend(["-device".to_owned(), port]);
+            queues += &format!(",bus=port{number}");
+        }
         if !machine.device.is_empty() {
             queues += &format!(",{}", machine.device);
         }
