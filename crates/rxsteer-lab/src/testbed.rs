@@ -85,13 +85,16 @@ impl Testbed {
     /// Two hosts. If `RXSTEER_CARDS` names two NICs ("SENDING RECEIVING") that are joined outside of the machine, these
     /// join the hosts; otherwise a veth pair does. NICs keep their settings.
     pub fn cards_or_pair(options: LinkOptions) -> Result<Self> {
-        let Ok(named) = std::env::var("RXSTEER_CARDS") else { return Self::hosts(options) };
-        let Some((peer, steered)) = named.split_once(' ') else {
-            let why = format!("RXSTEER_CARDS={named:?} does not name two interfaces");
-            return Err(LabError::Unreadable { who: "the environment".to_owned(), why });
-        };
-        let cards = Cards { steered: steered.to_owned(), peer: peer.to_owned() };
-        Self::in_a_row(2, Some(&cards), options)
+        Self::in_a_row(2, named_cards()?.as_ref(), options)
+    }
+
+    /// Three hosts, of which the second and the third are joined by a veth pair. The first and the second are joined as by
+    /// [`Testbed::cards_or_pair`], the second by the receiving NIC.
+    pub fn cards_or_pair_in_a_row(options: LinkOptions) -> Result<Self> {
+        let cards = named_cards()?;
+        let mut testbed = Self::in_a_row(3, cards.as_ref(), options)?;
+        testbed.join(1, options)?;
+        Ok(testbed)
     }
 
     /// Creates namespaces and joins the first two.
@@ -280,6 +283,16 @@ impl Testbed {
         let index = shown.split(':').next().and_then(|number| number.trim().parse().ok());
         Ok(End { index: index.unwrap_or_default(), ..end })
     }
+}
+
+/// The NICs that `RXSTEER_CARDS` names, if it is set.
+fn named_cards() -> Result<Option<Cards>> {
+    let Ok(named) = std::env::var("RXSTEER_CARDS") else { return Ok(None) };
+    let Some((peer, steered)) = named.split_once(' ') else {
+        let why = format!("RXSTEER_CARDS={named:?} does not name two interfaces");
+        return Err(LabError::Unreadable { who: "the environment".to_owned(), why });
+    };
+    Ok(Some(Cards { steered: steered.to_owned(), peer: peer.to_owned() }))
 }
 
 /// Sets a namespace's neighbour entry.

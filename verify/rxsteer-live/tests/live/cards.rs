@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rxsteer_lab::{
-    Datagrams, LinkOptions, Namespace, Steering, Testbed, online_cpus, skipped, slice,
+    Datagrams, Link, LinkOptions, LiveFrames, Namespace, OrderCheck, Steering, Testbed, Traffic,
+    online_cpus, skipped, slice,
 };
 use serde_json::Value;
 
@@ -107,4 +108,54 @@ fn af_xdp_receives_without_copying_where_the_driver_can() {
     drop(testbed);
     receives("xdp", &zero_copy[..1], "zero-copy");
     receives("xdp", &zero_copy, "zero-copy");
+}
+
+/// Numbered frames that a bridge receives on a veth, and sends by the NIC from where they lie.
+#[test]
+fn af_xdp_bridges_in_order_without_copying_where_the_driver_can() {
+    let test = "cards::af_xdp_bridges_in_order_without_copying_where_the_driver_can";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    let frames = slice(5_000, 200_000);
+    let testbed = Testbed::cards_or_pair_in_a_row(LinkOptions::default()).unwrap();
+    let [near, bridge, far] = [0, 1, 2].map(|host| &testbed.namespaces[host]);
+    let [to_card, to_pair] = [0, 1].map(|link| &testbed.links[link]);
+    let ends = [
+        (near, &to_card.near),
+        (bridge, &to_card.far),
+        (bridge, &to_pair.near),
+        (far, &to_pair.far),
+    ];
+    ends.iter().for_each(|(host, end)| quiet(host, &end.name));
+    // The frames have the address of the bridge, and merged frames would hide others.
+    near.ip(&format!("link set {} promisc on", to_card.near.name)).unwrap();
+    near.run(&format!("ethtool -K {} gro off", to_card.near.name)).unwrap();
+    let (card, pair) = (&to_card.far.name, &to_pair.near.name);
+    let cpus = format!("0-{}", online_cpus() - 1);
+    for policy in ["rps", "sparse", "rfs+sparse"] {
+        let arguments =
+            [card, "--bridge", pair, "--io", "xdp", "--policy", policy, "--cpus", &cpus];
+        let live = Steering::live(bridge, &arguments).unwrap();
+        let traffic = Traffic { flows: FLOWS.into(), train: 2, random: true, ..Traffic::default() };
+        let check = OrderCheck::new(near, &to_card.near, traffic.flows).unwrap();
+        let back = Link { near: to_pair.far.clone(), far: to_pair.near.clone() };
+        LiveFrames::new(&back, &traffic).unwrap().send(far, 0, frames).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let seen = check.drained().unwrap();
+        let (report, _) = live.stop().unwrap();
+        let what = format!("{policy}: {seen:?} {report}");
+        assert_eq!((seen.late, number(&report, "reordered")), (0, 0), "{what}");
+        assert!(seen.frames <= number(&report, "delivered"), "{what}");
+        let lost = dropped(&report) + number(&report, "kernel_drops");
+        assert!(
+            number(&report, "packets") <= frames + STRAY && seen.frames > frames / 50,
+            "{what}"
+        );
+        assert!(number(&report, "packets") + lost >= frames / 2, "{what}");
+        let mode = report["interfaces"][0]["mode"].as_str().unwrap();
+        let driver = driver(bridge, card);
+        assert!(
+            mode.contains("zero-copy") || !DRIVERS_WITHOUT_COPIES.contains(&&*driver),
+            "{driver}: {what}"
+        );
+    }
 }
