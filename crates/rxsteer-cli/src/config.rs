@@ -97,7 +97,7 @@ fn checked(path: &Path, text: &str, here: bool) -> Checked {
     let unread: Vec<&str> =
         said.iter().filter(|text| !is_right(text)).map(|text| text.name.as_str()).collect();
     let (unplaced, notes) = match read::<RunSettings>(right.clone()) {
-        Ok(settings) => look(&settings, &right, &unread, here, &mut wrong),
+        Ok(settings) => check_parsed(&settings, &right, &unread, here, &mut wrong),
         Err(refused) => {
             wrong.push(settings_file::mistake(&refused));
             Default::default()
@@ -112,7 +112,7 @@ fn checked(path: &Path, text: &str, here: bool) -> Checked {
 /// Checks settings that could be parsed, which are `right` in the file; those in `unread` have other values there.
 /// Returns mistakes without a place, and notes.
 #[cfg(feature = "xdp")]
-fn look(
+fn check_parsed(
     settings: &RunSettings,
     right: &[Text],
     unread: &[&str],
@@ -170,7 +170,7 @@ fn look(
 
 /// A build without the in-kernel path has no `rxsteer run` that could refuse them.
 #[cfg(not(feature = "xdp"))]
-fn look(
+fn check_parsed(
     _: &RunSettings,
     _: &[Text],
     _: &[&str],

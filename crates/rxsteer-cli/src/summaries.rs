@@ -1,6 +1,6 @@
 //! Events that summarize what happened to packets: moves, and many drops.
 //!
-//! [`Summaries::look`] is called once a second. Moves are summarized over a minute. Drops are reported after the first
+//! [`Summaries::update`] is called once a second. Moves are summarized over a minute. Drops are reported after the first
 //! second with many of them, and then once a minute as long as there are many; the caller provides the words.
 
 use rxsteer_status::figures::grouped;
@@ -8,8 +8,8 @@ use rxsteer_status::{Drops, EventKind, Happened};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often counts are looked at.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
+/// How often counts are read.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The time that one summary covers.
 const SUMMARY: Duration = Duration::from_secs(60);
 /// Fewer drops than this are not reported.
@@ -65,7 +65,7 @@ impl Lately {
     }
 }
 
-/// What was counted on a CPU when its drops were last looked at.
+/// What was counted on a CPU when its drops were last read.
 #[derive(Debug, Default)]
 struct Before {
     counts: Lately,
@@ -73,7 +73,7 @@ struct Before {
     said: Option<Instant>,
 }
 
-/// What was counted at the last looks.
+/// What was counted at the last readings.
 #[derive(Debug)]
 pub(crate) struct Summaries {
     drops: BTreeMap<u16, Before>,
@@ -86,7 +86,7 @@ impl Summaries {
     }
 
     /// The events since the last call. `describe` says that a CPU dropped so many in so many seconds.
-    pub(crate) fn look(
+    pub(crate) fn update(
         &mut self,
         now: Instant,
         cpus: &BTreeMap<u16, Lately>,
@@ -121,7 +121,7 @@ impl Summaries {
         say
     }
 
-    /// What a CPU did since its drops were last looked at, and the seconds since then, if so many were dropped.
+    /// What a CPU did since its drops were last read, and the seconds since then, if so many were dropped.
     fn dropped(
         &mut self,
         now: Instant,
@@ -141,7 +141,7 @@ impl Summaries {
             return None;
         }
         before.said = Some(now);
-        Some((lately, since.unwrap_or(LOOK).as_secs().max(1)))
+        Some((lately, since.unwrap_or(POLL_INTERVAL).as_secs().max(1)))
     }
 
     fn moved(

@@ -252,7 +252,7 @@ fn part_of_a_line_does_not_keep_it() {
 
 /// What restore will do is what the values are now, not what apply set.
 #[test]
-fn restore_looks_before_it_says_what_it_would_do() {
+fn restore_reads_before_it_shows_what_it_would_do() {
     let host = Host::small();
     host.says(&["apply", "eth0", "--cpus", "0-1", "--yes"], 0);
     let dry = host.says(&["restore", "--dry-run"], 0);

@@ -64,7 +64,7 @@ fn without_privileges_the_capability_is_named() {
 }
 
 #[test]
-fn settings_are_refused_before_anything_is_looked_at() {
+fn settings_are_refused_before_anything_is_read() {
     for (arguments, word) in [
         (&["run", "lo", "--policy", "rsp"][..], "did you mean 'rps'"),
         (&["run", "lo", "--cpus", ""], "the CPU list is empty"),

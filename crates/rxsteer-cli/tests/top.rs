@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what has to come.
 const SOON: Duration = Duration::from_secs(30);
 
-/// An instance of this process, under traffic that goes on with each look.
+/// An instance of this process, under traffic that goes on with each reading.
 fn instance(path: &Path) -> Instance {
     let mut traffic = Traffic::new(4, 300);
-    Instance::at(path, move |flows| traffic.look(100_000_000, flows)).expect("it listens")
+    Instance::at(path, move |flows| traffic.advance(100_000_000, flows)).expect("it listens")
 }
 
 fn rxsteer(arguments: &[&str]) -> Output {
@@ -308,7 +308,7 @@ fn replay_ends_with_a_frame_that_is_killed() {
     assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// Ends a process that waits for the second look at its replay, and waits until the replay has ended, too. Returns the status of
+/// Ends a process that waits for the second reading of its replay, and waits until the replay has ended, too. Returns the status of
 /// the first and how many sockets are left.
 fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
     let dir = tempfile::tempdir().expect("a folder");
@@ -317,7 +317,7 @@ fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
     command.args(["top", "--once", "--interval", "50s", "-r"]).arg(&file);
     command.env("TMPDIR", dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
     let mut top = command.spawn().expect("it can be started");
-    // The folder of the replay is there from its start, and its socket before the first look.
+    // The folder of the replay is there from its start, and its socket before the first reading.
     let sockets = || {
         let folders = std::fs::read_dir(dir.path()).expect("a folder").flatten();
         folders.filter(|folder| folder.path().join("socket").exists()).count()
@@ -347,7 +347,7 @@ fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
 }
 
 #[test]
-fn replay_that_is_over_before_the_second_look_is_named() {
+fn replay_that_is_over_before_the_second_reading_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
     let whole = capture();
     // 24 bytes of the file's header; 50 packets, a second.

@@ -212,7 +212,7 @@ impl Candidates {
     }
 
     /// Returns the counts of the flow at the packet's time, without changing them.
-    pub(crate) fn look(&self, asking: &Asking) -> Option<Candidate> {
+    pub(crate) fn peek(&self, asking: &Asking) -> Option<Candidate> {
         let ways = self.set(asking).iter();
         let mut known = ways.map(|way| (way.read(asking.now_ns), way.began.raw()));
         let ((_, packets), began) = known.find(|((flow, _), _)| *flow == flow_of(asking))?;
@@ -292,14 +292,14 @@ mod tests {
             assert_eq!(known.count(&asking(7, 1)), 1);
             known.take_back(&asking(7, 1));
         }
-        assert_eq!(known.look(&asking(7, 1)), None);
+        assert_eq!(known.peek(&asking(7, 1)), None);
         known.count(&asking(7, 1));
         assert_eq!(known.count(&Asking { producer: 1, ..asking(7, 1) }), 1, "a row of its own");
         let state = Candidate { packets: 1, began_ns: 1 };
-        assert_eq!(known.look(&asking(7, 9)), Some(state));
+        assert_eq!(known.peek(&asking(7, 9)), Some(state));
         let other = Candidates::new(1);
         other.restore(&asking(7, 9), state);
-        assert_eq!(other.look(&asking(7, 9)), Some(state));
+        assert_eq!(other.peek(&asking(7, 9)), Some(state));
         assert_eq!(other.count(&asking(7, 9)), 2);
     }
 }

@@ -103,7 +103,7 @@ impl InSlots {
     /// Why a flow without a slot would not be admitted. It changes nothing.
     pub(crate) fn refused(&self, asking: &Asking) -> Option<NoSlot> {
         let (candidates, after) = self.admission()?;
-        let before = candidates.look(asking).map_or(0, |known| known.packets);
+        let before = candidates.peek(asking).map_or(0, |known| known.packets);
         let packet = before.saturating_add(1);
         (packet < after).then_some(NoSlot::NotAdmitted { packet, after })
     }

@@ -227,7 +227,7 @@ impl Steering {
                 let sparse = &self.plan().sparse;
                 let asking = rules.asking(packet, producer);
                 let (loops, not_admitted) = (in_slots.slots.loops, in_slots.refused(&asking));
-                let found = maps.map(packet).and_then(|map| sparse.look(&asking, &map.walk, loops));
+                let found = maps.map(packet).and_then(|map| sparse.peek(&asking, &map.walk, loops));
                 if let Some((slot, held)) = found
                     && (held || not_admitted.is_none())
                 {

@@ -52,7 +52,7 @@ pub use crate::last_seen::INACTIVE_AFTER_NS;
 const ROW: usize = 8;
 
 /// How often a thread checks whether another thread has finished giving a slot away.
-const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 1000 };
+const MAX_POLLS: u32 = if cfg!(loom) { 2 } else { 1000 };
 
 /// In the positions of a map: the CPU is not in the map.
 const NOWHERE: u16 = u16::MAX;
@@ -223,10 +223,10 @@ impl SparseTable {
     /// time.
     fn alone<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         // ORDER: Acquire; pairs with the Release below: one thread at a time changes chains.
-        let mut looks = 0;
+        let mut polls = 0;
         while self.giving.swap(true, Ordering::Acquire) {
-            looks += 1;
-            if looks == MOST_LOOKS {
+            polls += 1;
+            if polls == MAX_POLLS {
                 return None;
             }
             spin_loop();
@@ -248,7 +248,7 @@ impl SparseTable {
     }
 
     /// The slot that `find` would use. Changes nothing.
-    pub(crate) fn look(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<(SlotId, bool)> {
+    pub(crate) fn peek(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<(SlotId, bool)> {
         let id = |slot: usize| SlotId { cpu: cpu_of(slot), loop_: (slot % ROW) as u8 };
         if let Some(slot) = self.held(asking, walk, loops) {
             return Some((id(slot), true));

@@ -3,7 +3,7 @@
 //! ```text
 //!  list of up to 64:  hash all ─► guess slots ─► count each ──► new flows: noted in the table state
 //!                     (many loads under way       │
-//!                      at a time)                 └─ another key, no block yet, idle: look closer
+//!                      at a time)                 └─ another key, no block yet, idle: slow path
 //! ```
 //!
 //! The loads of a list are in separate loops that do nothing else. A processor looks only a limited number of
@@ -224,7 +224,7 @@ impl FlowWriter {
         self.reader.enter();
         self.guess(from);
         let mut at = self.count_known(from);
-        while at < self.list.len && self.look_closer(at) {
+        while at < self.list.len && self.count_slow(at) {
             at = self.count_known(at + 1);
         }
         // An unused place is recorded, too: another writer may wait for it.
@@ -303,7 +303,7 @@ impl FlowWriter {
     /// Counts a packet that could not be counted at once. Returns `false` when its flow is new and there is no
     /// room.
     #[cold]
-    fn look_closer(&mut self, at: usize) -> bool {
+    fn count_slow(&mut self, at: usize) -> bool {
         let List { keys, hashes, samples, slots, .. } = &*self.list;
         let (hash, key, packet, guess) = (hashes[at], keys[at], samples[at], slots[at]);
         // Usually the flow is there, and only this CPU's block in it is missing.

@@ -73,7 +73,7 @@ pub enum Btf {
 
 impl Btf {
     /// Reads that of the running kernel.
-    pub fn look() -> Btf {
+    pub fn read() -> Btf {
         match fs::read("/sys/kernel/btf/vmlinux") {
             Ok(bytes) => match strings(&bytes) {
                 Some(strings) => Btf::Readable { tracepoints: described(strings) },

@@ -175,7 +175,7 @@ impl Lent {
 /// The inode number of this process's network namespace.
 fn here() -> Result<u64> {
     const OWN: &str = "/proc/self/ns/net";
-    fs::metadata(OWN).map(|about| about.ino()).tried(|| format!("look at {OWN}"))
+    fs::metadata(OWN).map(|metadata| metadata.ino()).tried(|| format!("stat {OWN}"))
 }
 
 /// Restores the interfaces of processes that no longer exist. Returns those of other network namespaces.

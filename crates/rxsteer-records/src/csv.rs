@@ -58,7 +58,7 @@ impl Sink for Csv {
         let text = std::mem::replace(writer, csv::Writer::from_writer(Text::begin(file)?));
         let mut text = text.into_inner().map_err(|error| file.failed(error.into_error()))?;
         text.write_out().map_err(|error| file.failed(error))?;
-        progress.look(&text);
+        progress.check(&text);
         *writer = csv::Writer::from_writer(text);
         Ok(())
     }

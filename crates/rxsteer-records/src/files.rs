@@ -164,7 +164,7 @@ impl Files {
                 self.lose(one, Some((error, kept)));
             }
             Ok(bytes) if self.trouble.is_some() => self.try_again(bytes),
-            Ok(bytes) => self.look_at_size(bytes),
+            Ok(bytes) => self.check_size(bytes),
         }
     }
 
@@ -204,7 +204,7 @@ impl Files {
         Ok(self.open.insert(open))
     }
 
-    fn look_at_size(&mut self, bytes: u64) {
+    fn check_size(&mut self, bytes: u64) {
         if self.rotation.size.is_some_and(|size| bytes >= size) {
             self.complete();
         }
@@ -223,7 +223,7 @@ impl Files {
                 lost.records, lost.packets
             ));
         }
-        self.look_at_size(bytes);
+        self.check_size(bytes);
     }
 
     /// Gives the present file its name. If files rotate, one without records is removed.

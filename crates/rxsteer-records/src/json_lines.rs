@@ -100,7 +100,7 @@ impl Sink for JsonLines {
 
     fn flush(&mut self) -> anyhow::Result<()> {
         self.text.write_out().map_err(|error| self.file.failed(error))?;
-        self.progress.look(&self.text);
+        self.progress.check(&self.text);
         Ok(())
     }
 

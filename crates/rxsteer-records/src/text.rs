@@ -70,11 +70,11 @@ impl Progress {
     /// Counts a record that was added to the lines.
     pub(crate) fn add(&mut self, row: &Row<'_>, text: &Text) {
         self.taken.add(row);
-        self.look(text);
+        self.check(text);
     }
 
     /// Checks whether all lines are in the file by now.
-    pub(crate) fn look(&mut self, text: &Text) {
+    pub(crate) fn check(&mut self, text: &Text) {
         if text.is_written_out() {
             self.in_file = self.taken;
         }

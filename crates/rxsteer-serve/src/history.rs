@@ -1,7 +1,7 @@
-//! Rates of the last 15 minutes, at one point per second. Looks add the points, so no points exist for times without
+//! Rates of the last 15 minutes, at one point per second. Readings add the points, so no points exist for times without
 //! viewers.
 
-use crate::look::Look;
+use crate::reading::Reading;
 use rxsteer_status::{CpuRates, Rates};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -38,20 +38,20 @@ impl Point {
 }
 
 impl History {
-    /// Adds the rates of a look, and removes old points.
-    pub(crate) fn add(&mut self, look: &Look) {
-        for seen in &look.seen {
+    /// Adds the rates of a reading, and removes old points.
+    pub(crate) fn add(&mut self, reading: &Reading) {
+        for seen in &reading.seen {
             let Some(rates) = &seen.rates else { continue };
             let key = (seen.status.socket.clone(), seen.status.pid);
             let points = self.instances.entry(key).or_default();
-            if points.back().is_none_or(|last| look.time_ms >= last.time_ms + STEP_MS) {
-                points.push_back(Point::new(look.time_ms, rates));
+            if points.back().is_none_or(|last| reading.time_ms >= last.time_ms + STEP_MS) {
+                points.push_back(Point::new(reading.time_ms, rates));
             }
         }
-        let oldest = look.time_ms.saturating_sub(KEPT_MS);
+        let oldest = reading.time_ms.saturating_sub(KEPT_MS);
         self.instances.retain(|_, points| {
             // If the clock was set back, this also removes points that appear to be in the future.
-            points.retain(|point| (oldest..=look.time_ms).contains(&point.time_ms));
+            points.retain(|point| (oldest..=reading.time_ms).contains(&point.time_ms));
             !points.is_empty()
         });
     }

@@ -202,9 +202,9 @@ impl Client {
     /// Whether the client is gone. A client that only shut down its sending side still waits for its answers.
     fn hung_up(&self) -> bool {
         let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
-        let looked = poll(&mut fds, PollTimeout::ZERO);
+        let polled = poll(&mut fds, PollTimeout::ZERO);
         let seen = fds[0].revents().unwrap_or(PollFlags::empty());
-        looked.is_ok() && seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
+        polled.is_ok() && seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
     }
 
     fn read(&mut self, now: Instant) {

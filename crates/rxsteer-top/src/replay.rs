@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How long a replay may take until its socket answers, and how long it may take to end.
 const STARTS: Duration = Duration::from_secs(10);
 const ENDS: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running replay. It is stopped when this is dropped.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Replay {
                 anyhow::bail!("{}", replay.message(status));
             }
             anyhow::ensure!(begun.elapsed() < STARTS, "the replay does not answer");
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(replay)
     }
@@ -89,7 +89,7 @@ impl Drop for Replay {
                 let _ = self.child.wait();
                 return;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

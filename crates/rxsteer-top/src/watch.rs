@@ -1,6 +1,6 @@
 //! The thread that queries an instance at intervals, so that a slow answer does not delay a key.
 
-use crate::app::{Look, Position};
+use crate::app::{Position, Reading};
 use anyhow::Context;
 use ratatui::crossterm::event::Event;
 use rxsteer_host::Load;
@@ -32,11 +32,11 @@ pub enum Command {
     Next,
 }
 
-/// News for the view.
+/// An update for the view.
 #[derive(Debug)]
-pub enum News {
-    /// A look at the instance.
-    Look(Box<Look>),
+pub enum Update {
+    /// A reading of the instance.
+    Reading(Box<Reading>),
     /// The instance does not answer; holds the reason.
     Lost(String),
     /// A key, or a new size of the terminal.
@@ -50,13 +50,13 @@ pub enum News {
 /// Reports that a thread ended, even if it panicked.
 pub(crate) struct Watched {
     pub(crate) name: &'static str,
-    pub(crate) news: Sender<News>,
+    pub(crate) updates: Sender<Update>,
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
         // If there is no receiver any more, the program is ending.
-        let _ = self.news.send(News::Failed(self.name));
+        let _ = self.updates.send(Update::Failed(self.name));
     }
 }
 
@@ -83,7 +83,7 @@ impl Watcher {
     ///
     /// # Errors
     /// If no instance answers.
-    pub fn look(&mut self) -> anyhow::Result<Look> {
+    pub fn read(&mut self) -> anyhow::Result<Reading> {
         let socket = match &self.socket {
             Some(socket) => socket.clone(),
             None => self.find()?,
@@ -91,7 +91,7 @@ impl Watcher {
         let status = self.ask(&socket).inspect_err(|_| self.socket = None)?;
         self.steered = status.interfaces.iter().map(|known| known.name.clone()).collect();
         self.socket = Some(socket);
-        Ok(Look { status, load: Load::look(), position: self.position })
+        Ok(Reading { status, load: Load::read(), position: self.position })
     }
 
     /// The status with the largest flows, as many as fit into an answer.
@@ -153,12 +153,12 @@ fn position(all: &[PathBuf], socket: &Path) -> Position {
 pub fn watch(
     watcher: Watcher,
     interval: Duration,
-    news: Sender<News>,
+    updates: Sender<Update>,
 ) -> anyhow::Result<Sender<Command>> {
     let (sender, commands) = channel();
     let run = move || {
-        let watched = Watched { name: "the thread that sends requests", news };
-        ask_on(watcher, interval, &commands, &watched.news);
+        let watched = Watched { name: "the thread that sends requests", updates };
+        ask_on(watcher, interval, &commands, &watched.updates);
     };
     let thread = std::thread::Builder::new().name("rxsteer-watch".to_owned()).spawn(run);
     thread.context("can't start a thread")?;
@@ -169,7 +169,7 @@ fn ask_on(
     mut watcher: Watcher,
     mut interval: Duration,
     commands: &Receiver<Command>,
-    news: &Sender<News>,
+    updates: &Sender<Update>,
 ) {
     let mut paused = false;
     let mut asked: Option<Instant> = None;
@@ -189,11 +189,11 @@ fn ask_on(
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 asked = Some(Instant::now());
-                let look = match watcher.look() {
-                    Ok(look) => News::Look(Box::new(look)),
-                    Err(why) => News::Lost(format!("{why:#}")),
+                let reading = match watcher.read() {
+                    Ok(reading) => Update::Reading(Box::new(reading)),
+                    Err(why) => Update::Lost(format!("{why:#}")),
                 };
-                if news.send(look).is_err() {
+                if updates.send(reading).is_err() {
                     return;
                 }
             }

@@ -259,10 +259,10 @@ impl BacklogSet {
     #[cold]
     pub(crate) fn wait_for_room(&mut self, stop: &Stop<'_>) -> Room {
         self.kick_own();
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while !self.backlogs[self.full].has_room() && !self.group.is_lost() {
-            looks += 1;
-            if !looks.is_multiple_of(64) {
+            polls += 1;
+            if !polls.is_multiple_of(64) {
                 std::hint::spin_loop();
                 continue;
             }

@@ -7,7 +7,7 @@ use std::hint::black_box;
 pub(crate) const RESERVE: u64 = 40 << 20;
 
 /// Blocks received between two checks.
-pub(crate) const BLOCKS_BETWEEN_LOOKS: u64 = 64;
+pub(crate) const BLOCKS_BETWEEN_CHECKS: u64 = 64;
 
 /// Whether this many bytes can be allocated now, in one piece. They are not kept.
 pub(crate) fn is_left(bytes: u64) -> bool {

@@ -147,7 +147,7 @@ impl<H: Handler> Pipeline<H> {
         let handlers: Vec<H> = group.slots.iter().map(|slot| handler(slot.cpu)).collect();
         for ((slot, backlogs), handler) in group.slots.iter().zip(backlogs_by_cpu).zip(handlers) {
             let worker = Worker {
-                idle_looks: idle_looks(config, slot.cpu, pin),
+                idle_polls: idle_polls(config, slot.cpu, pin),
                 measures: config.measure_load,
                 ticks: config.tick.map(Ticks::new),
                 slot: slot.clone(),
@@ -343,7 +343,7 @@ fn receivers(
             open: None,
             blocks_sealed: 0,
             block_number: 0,
-            blocks_at_look: 0,
+            blocks_at_check: 0,
             packet_clock: PacketClock::default(),
             progress: Arc::new(progress),
             kernel_drops: 0,
@@ -358,10 +358,10 @@ fn receivers(
     (receivers, backlogs_by_cpu)
 }
 
-/// How often an idle worker looks for packets before it sleeps. To wake it costs the RX thread a system call, and 20 µs
-/// until it runs. On a separate CPU it therefore looks for about that long. If it shares the CPU with a receiver, looking
+/// How often an idle worker polls for packets before it sleeps. To wake it costs the RX thread a system call, and 20 µs
+/// until it runs. On a separate CPU it therefore polls for about that long. If it shares the CPU with a receiver, polling
 /// would only keep the receiver from running.
-fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
+fn idle_polls(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
     if pinned && !config.rx_cpus.contains(&cpu) { 2000 } else { 0 }
 }
 

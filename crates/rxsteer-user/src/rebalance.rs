@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub const MOST_MOVES_KEPT: usize = 4096;
 
 /// How often the other load of the CPUs is read.
-const LOOK: Duration = Duration::from_millis(200);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// If a thread's packets go back in time by more than this, the clock was set back.
 const SET_BACK_NS: u64 = 1_000_000_000;
@@ -80,7 +80,7 @@ impl Rebalancing {
             // Without this thread only the time of workers counts.
             let _ = std::thread::Builder::new()
                 .name("rxsteer-load".to_owned())
-                .spawn(move || look_at_other_work(&shared));
+                .spawn(move || sample_other_work(&shared));
         }
         rebalancing
     }
@@ -157,11 +157,11 @@ impl Rebalancing {
 
 /// Reads the other load of CPUs with workers until the pipeline ends. If the kernel does not report it, it counts as
 /// none.
-fn look_at_other_work(shared: &Weak<Rebalancing>) {
+fn sample_other_work(shared: &Weak<Rebalancing>) {
     let begun = Instant::now();
     let mut other = OtherWork::default();
     loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SAMPLE_INTERVAL);
         let Some(shared) = shared.upgrade() else { return };
         if !shared.is_used.load(Ordering::Relaxed) {
             continue;

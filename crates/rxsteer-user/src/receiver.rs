@@ -63,7 +63,7 @@ pub struct Receiver {
     /// The number of the block that is being steered, from 1. Each list of lent memory has a separate number.
     pub(crate) block_number: u64,
     /// The value of `blocks_sealed` when memory was last checked.
-    pub(crate) blocks_at_look: u64,
+    pub(crate) blocks_at_check: u64,
     /// The time of its packets, for policies that use it.
     pub(crate) packet_clock: PacketClock,
     /// What it counts.

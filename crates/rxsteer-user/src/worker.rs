@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   own backlogs until empty ──► what waits in every other backlog ──► again
-//!        nothing anywhere ──► look a few times more ──► sleep until kicked
+//!        nothing anywhere ──► poll a few times more ──► sleep until kicked
 //! ```
 //!
 //! Invariant: a packet counts as completed only after its handler has returned.
@@ -30,7 +30,7 @@ const WEIGHT: u32 = 64;
 /// kernel's `netdev_budget` of polls times their weight.
 const OWN_BUDGET: u32 = 300 * WEIGHT;
 
-/// The largest number of pauses of an idle worker between two looks for work.
+/// The largest number of pauses of an idle worker between two polls for work.
 const IDLE_PAUSES: u32 = 32;
 
 /// The results of a worker.
@@ -61,8 +61,8 @@ pub(crate) struct Worker<H> {
     pub(crate) switch: Arc<Switch>,
     /// How far the RX thread looked into the frames.
     pub(crate) options: DissectOptions,
-    /// How often it looks for work before it sleeps.
-    pub(crate) idle_looks: u32,
+    /// How often it polls for work before it sleeps.
+    pub(crate) idle_polls: u32,
     /// Whether the handler's time is counted.
     pub(crate) measures: bool,
     /// When to call the handler's tick.
@@ -118,7 +118,7 @@ impl<H: Handler> Worker<H> {
     }
 
     fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, in_hand: &mut InHand) -> End {
-        let mut looks = 0;
+        let mut polls = 0;
         loop {
             if self.group.has_abandoned() {
                 self.take_over(slots);
@@ -131,29 +131,29 @@ impl<H: Handler> Worker<H> {
                 self.handler.tick(self.slot.cpu);
             }
             if self.poll(in_hand) {
-                looks = 0;
+                polls = 0;
                 continue;
             }
             self.retire_finished_backlogs();
             if self.backlogs.is_empty() && self.group.is_done() {
                 return End::Finished;
             }
-            if looks < self.idle_looks {
-                // Each look fetches the cache line that the RX thread is about to write. A few hundred nanoseconds
-                // between looks leave the line alone and let a list grow.
-                let pauses = (looks + 1).min(IDLE_PAUSES);
+            if polls < self.idle_polls {
+                // Each poll fetches the cache line that the RX thread is about to write. A few hundred nanoseconds
+                // between polls leave the line alone and let a list grow.
+                let pauses = (polls + 1).min(IDLE_PAUSES);
                 for _ in 0..pauses {
                     std::hint::spin_loop();
                 }
-                looks += pauses;
+                polls += pauses;
                 continue;
             }
-            looks = 0;
+            polls = 0;
             // A sleeping worker must not keep a replaced table alive.
             self.recorder.table();
             let limit = self.ticks.as_ref().map(|ticks| ticks.left(self.clock));
             Sleeper::sleep(slots.iter().map(|slot| &slot.sleeper), limit, || {
-                // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this look.
+                // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this poll.
                 self.slot.stop.load(Ordering::Relaxed)
                     || self
                         .backlogs

@@ -17,7 +17,7 @@ use crate::flows::EndedFlows;
 use crate::grace::{Grace, Graces, Ticket};
 use crate::latest::Latest;
 use crate::load::{LoadError, Loaded, load};
-use crate::rings::{Look, Snapshot};
+use crate::rings::{DrainSearch, Snapshot};
 use crate::setup::{Settings, SettingsError, Setup};
 use crate::threads::ThreadsError;
 use crate::view::Known;
@@ -40,18 +40,18 @@ pub enum Progress {
 
 /// The searches of the ticks for drained rings; each search takes several ticks.
 #[derive(Debug, Default)]
-struct Looks {
+struct DrainSearches {
     /// Rings at rest.
-    idle: Look,
+    idle: DrainSearch,
     /// Rings past the frames that were sent before the flow limit.
-    limit: Look,
+    limit: DrainSearch,
     /// Retired rings, to mark them delivered, and those that were marked, to delete them.
-    retired: Look,
-    marked: Look,
+    retired: DrainSearch,
+    marked: DrainSearch,
     /// Rings that waiting flows can leave.
-    deferring: Look,
+    deferring: DrainSearch,
     /// All rings, when nothing may be under way.
-    all: Look,
+    all: DrainSearch,
 }
 
 /// The loaded programs with everything that is attached.
@@ -93,7 +93,7 @@ pub struct Path {
     desired_links: Option<[Link; 3]>,
     /// Set when a flow limit is activated: a snapshot of the frames sent before, which may lack sequence numbers.
     before_limit: Option<Vec<Snapshot>>,
-    looks: Looks,
+    searches: DrainSearches,
     /// The number of deferred frames at the last tick, and the number of ticks since it last grew.
     deferred_before: u64,
     quiet_ticks: u32,
@@ -161,7 +161,7 @@ impl Path {
             switches: None,
             desired_links: None,
             before_limit: None,
-            looks: Looks::default(),
+            searches: DrainSearches::default(),
             deferred_before: 0,
             quiet_ticks: 0,
             regular: None,
@@ -229,7 +229,7 @@ impl Path {
             self.regular = Some(Instant::now());
             self.loaded.rings.lock().note_sent();
         }
-        self.loaded.rings.lock().mark_idle_delivered(&mut self.looks.idle, &self.graces)?;
+        self.loaded.rings.lock().mark_idle_delivered(&mut self.searches.idle, &self.graces)?;
         self.mark_delivered_before_limit()?;
         // During a change programs may still use the rings that it replaces.
         if self.change.is_none() {
@@ -253,7 +253,7 @@ impl Path {
         if !self.loaded.rings.lock().retired().is_empty() {
             return Ok(Progress::Draining);
         }
-        self.look_at_switches(is_regular)?;
+        self.update_switch_program(is_regular)?;
         if !self.is_draining {
             self.approach_unguarded()?;
         }
@@ -314,11 +314,11 @@ impl Path {
     /// Whether nothing is under way in any ring. The answer takes several calls.
     fn are_drained(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        let (look, all) = (&mut self.looks.all, rings.all());
-        let drained = look.end(&rings, &self.graces)?;
+        let (search, all) = (&mut self.searches.all, rings.all());
+        let drained = search.end(&rings, &self.graces)?;
         let is_drained = drained.iter().map(|ring| &ring.ring).eq(&all);
         if !is_drained {
-            look.begin(&rings, all, &self.graces);
+            search.begin(&rings, all, &self.graces);
         }
         Ok(is_drained)
     }

@@ -32,7 +32,7 @@ pub(super) fn of(
 ) -> anyhow::Result<Commands> {
     let mut commands = Commands::default();
     let Some(policy) = &advice.policy else { return Ok(commands) };
-    let host = Host::look();
+    let host = Host::read();
     let online = host.cpus.online.as_ref();
     let is_here = online.is_some_and(|online| cpus.iter().all(|cpu| online.contains(cpu)));
     let interfaces: Vec<Interface> = match interface {
@@ -40,7 +40,7 @@ pub(super) fn of(
         None if is_here => {
             let links = links()?;
             let nics = check::nics(&links).into_iter().take(MOST);
-            nics.map(|link| Interface::look_at(link, &links)).collect()
+            nics.map(|link| Interface::of_link(link, &links)).collect()
         }
         None => Vec::new(),
     };

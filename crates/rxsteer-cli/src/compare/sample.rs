@@ -103,7 +103,7 @@ impl Window {
 
 /// The number of frames that `link` has received, if the kernel reports it.
 fn received(link: &Link) -> Option<u64> {
-    Load::look()?.received.get(&link.name).copied()
+    Load::read()?.received.get(&link.name).copied()
 }
 
 /// Captures what `link` receives, within `limits` or until `stop` is set; `bar` shows the progress.

@@ -25,7 +25,7 @@ use rxsteer_user::{printable, sys};
 use std::time::{Duration, Instant};
 
 /// How often to examine the interfaces.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Steers the interfaces of `run` with the kernel's own steering, because of `why`.
 pub(crate) fn command(
@@ -46,10 +46,10 @@ fn steer(args: &RunArgs, why: &anyhow::Error, events: &mut Events) -> anyhow::Re
     let asked = args.settings()?;
     let root = Root::host();
     let links = links()?;
-    let policy = default_policy(&Host::look());
+    let policy = default_policy(&Host::read());
     let mut held = Vec::new();
     for link in check::chosen(&args.interfaces, &links)? {
-        let knobs = InterfaceKnobs::look(&root, &link.name)?;
+        let knobs = InterfaceKnobs::read(&root, &link.name)?;
         let found = expressed(&asked, &policy, &knobs, sys::allowed_cpus());
         let found = found
             .map_err(|why| anyhow::anyhow!("no fallback for {}: {why}", printable(&link.name)))?;
@@ -81,7 +81,7 @@ pub(crate) fn hold(
     let mut outcome = Outcome::Success;
     for (knobs, wanted) in wanted {
         // An earlier interface's plan may already have set values that they share.
-        let (topology, globals) = (Topology::look(root), Globals::look(root));
+        let (topology, globals) = (Topology::read(root), Globals::read(root));
         let set = Plan::new(root, knobs, &topology, &globals, namespace(root), wanted)
             .map_err(anyhow::Error::from)
             .and_then(|plan| {
@@ -135,14 +135,14 @@ fn wait(
         if until.is_some_and(|until| now >= until) {
             return Outcome::Success;
         }
-        let left = until.map_or(LOOK, |until| until - now);
-        if waiting.is_ended_within(left.min(LOOK)) {
+        let left = until.map_or(POLL_INTERVAL, |until| until - now);
+        if waiting.is_ended_within(left.min(POLL_INTERVAL)) {
             return Outcome::Success;
         }
         let now = Instant::now();
         // If the kernel does not list the interfaces, changes are unknown.
         if let Ok(links) = links() {
-            followed.look(&links).into_iter().for_each(|happened| events.add(now, happened));
+            followed.update(&links).into_iter().for_each(|happened| events.add(now, happened));
         }
         events.overdue(now);
         if followed.is_deserted() {

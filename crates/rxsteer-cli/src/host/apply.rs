@@ -29,7 +29,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
         off: args.off,
         ..Wanted::default()
     };
-    let (topology, globals) = (Topology::look(root), Globals::look(root));
+    let (topology, globals) = (Topology::read(root), Globals::read(root));
     let plans = Plan::of_each(root, &interfaces, &topology, &globals, namespace(root), &wanted)?;
     let mut persisted = Vec::new();
     if args.persist {

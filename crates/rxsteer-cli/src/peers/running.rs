@@ -16,10 +16,10 @@ use serde_json::json;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How often to look, even if no links changed: the reason for a failure may be gone.
-const LOOK: Duration = Duration::from_secs(10);
-/// The least time between two looks, since each lists all interfaces.
-const LEAST: Duration = Duration::from_millis(200);
+/// How often to read the interfaces, even if no links changed: the reason for a failure may be gone.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// The least time between two readings, since each lists all interfaces.
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The command.
 pub(crate) fn command(args: &PeersArgs) -> anyhow::Result<Outcome> {
@@ -65,8 +65,8 @@ fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {
     }
     let news = LinkNews::open();
     let mut is_ready = false;
-    let looked = loop {
-        match peers.look(patterns) {
+    let applied = loop {
+        match peers.apply(patterns) {
             Ok(seen) => seen.iter().for_each(|seen| note(&line(seen))),
             Err(why) => break Err(why),
         }
@@ -75,12 +75,12 @@ fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             is_ready = true;
         }
-        if wait(&signals, None, LEAST)? || wait(&signals, news.as_ref(), LOOK)? {
+        if wait(&signals, None, MIN_INTERVAL)? || wait(&signals, news.as_ref(), POLL_INTERVAL)? {
             break Ok(());
         }
     };
     let restored = restore(peers)?;
-    looked?;
+    applied?;
     Ok(restored)
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
         .collect::<Result<Vec<Pattern>, _>>()?;
     let all = links()?;
     let chosen = chosen(&patterns, &all)?;
-    let host = Host::look();
+    let host = Host::read();
     refuse(&judge::host(&host), "this host can't be steered on")?;
     let policy = default_policy(&host);
     if asked.live.steering.policy.is_none() && !policy.is_rfs() {
@@ -62,7 +62,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
         ));
     }
     let interfaces: Vec<Interface> =
-        chosen.iter().map(|link| Interface::look_at(link, &all)).collect();
+        chosen.iter().map(|link| Interface::of_link(link, &all)).collect();
     let mut fit = Vec::new();
     for (interface, link) in interfaces.iter().zip(&chosen) {
         let obstacle = check::busy(link).map_or_else(
@@ -202,7 +202,7 @@ pub(crate) fn is_steered(args: &RunArgs) -> anyhow::Result<bool> {
 
 /// What prevents steering of an interface that appeared.
 fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
-    let interface = Interface::look_at(link, all);
+    let interface = Interface::of_link(link, all);
     let findings = judge::interface(&interface, host);
     let blocking = findings.into_iter().find(|finding| finding.blocks)?;
     Some(format!("{}: {} ({})", blocking.subject(), blocking.what, blocking.why))
@@ -307,10 +307,10 @@ fn attempt(
         key_tunnels: setup.key_tunnels,
         flow_stats: setup.flow_stats,
         begun: Instant::now(),
-        threads_refused: |class| starves(class, &Host::look()),
+        threads_refused: |class| starves(class, &Host::read()),
         obstacle,
         rx_queues,
-        look: Host::look,
+        read_host: Host::read,
     };
     let mut instance = Instance::new(path, fixed, plan.settings.clone(), plan.cpus.clone());
     for link in &plan.links {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// How often the datapath is ticked.
 const TICK: Duration = Duration::from_millis(100);
 /// How often to read state whose changes the kernel does not report: detached programs, CPUs.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How often interfaces are listed if the kernel does not report changes.
 const LIST: Duration = Duration::from_millis(250);
 /// How long the end of the program waits for frames that are under way.
@@ -63,12 +63,12 @@ impl<P: Datapath> Instance<P> {
 struct Schedule {
     news: Option<LinkNews>,
     tick: Instant,
-    look: Instant,
+    next_poll: Instant,
     list: Instant,
     /// When counts are summarized next, and their last values.
     sum: Instant,
     summaries: Summaries,
-    /// The number of interfaces whose queues have been checked: one at each look.
+    /// The number of interfaces whose queues have been checked: one at each poll.
     turn: usize,
     /// Whether interfaces must be listed now.
     stale: bool,
@@ -89,7 +89,7 @@ pub(crate) fn run<P: Datapath>(
     let mut schedule = Schedule {
         news: LinkNews::open(),
         tick: now,
-        look: now,
+        next_poll: now,
         list: now,
         sum: now,
         summaries: Summaries::new(now),
@@ -144,23 +144,23 @@ impl Schedule {
             self.stale |= instance.has_room_again();
             self.tick = now + TICK;
         }
-        if now >= self.look {
-            self.look = now + LOOK;
+        if now >= self.next_poll {
+            self.next_poll = now + POLL_INTERVAL;
             self.stale |= instance.lost_a_program() || instance.has_doubts();
             let online = watch::online().unwrap_or_else(|| instance.cpus.online.clone());
             events.extend(instance.see_online(&online));
-            events.extend(instance.look_at_checksums());
+            events.extend(instance.check_checksums());
             let live = instance.live_links();
             if let Some(link) = live.get(self.turn % live.len().max(1)) {
-                events.extend(look_at_queues(instance, link));
+                events.extend(check_queues(instance, link));
             }
             self.turn = self.turn.wrapping_add(1);
         }
         if now >= self.sum {
-            self.sum = now + summaries::LOOK;
+            self.sum = now + summaries::POLL_INTERVAL;
             let settings = instance.shown();
             let describe = |cpu, lately: &_, seconds| dropped(cpu, lately, seconds, &settings);
-            events.extend(self.summaries.look(now, &instance.path.lately(), describe));
+            events.extend(self.summaries.update(now, &instance.path.lately(), describe));
             instance.events.overdue(now).iter().for_each(|event| out.take(event));
         }
         self.stale |= match &self.news {
@@ -187,7 +187,7 @@ impl Schedule {
 }
 
 /// The events of an interface's queues.
-fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<Happened> {
+fn check_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<Happened> {
     let (Some(used), Some(by_kernel)) = (link.rx_queues(), steered_by_kernel(link)) else {
         return Vec::new();
     };

@@ -67,7 +67,7 @@ fn on_any_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
 
 /// The same on this host; the notes depend on the steered interfaces.
 fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
-    let host = Host::look();
+    let host = Host::read();
     if let Some(class) = asked.live.kernel.threads
         && let Some(why) = starves(class, &host)
     {

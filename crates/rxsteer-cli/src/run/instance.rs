@@ -43,7 +43,7 @@ pub(crate) struct Fixed {
     /// Why an interface cannot be steered, if it cannot.
     pub(crate) obstacle: fn(&Link, &[Link], &Host) -> Option<String>,
     /// Reads the state of the host, which takes long.
-    pub(crate) look: fn() -> Host,
+    pub(crate) read_host: fn() -> Host,
     /// The RX queues that an interface uses.
     pub(crate) rx_queues: fn(&Link) -> u16,
 }
@@ -199,7 +199,7 @@ impl<P: Datapath> Instance<P> {
             Err(why) => (true, Some(why.to_string())),
         };
         self.changing = changing;
-        self.look_at_detached();
+        self.update_detached();
         if self.unapplied && !self.changing {
             // The failure was reported the first time.
             self.apply_again();
@@ -208,7 +208,7 @@ impl<P: Datapath> Instance<P> {
         self.failure = failure;
         let mut say = std::mem::take(&mut self.unsaid);
         say.extend(news.map(|why| Happened::new(EventKind::ChangePending, why)));
-        say.extend(self.look_at_threads());
+        say.extend(self.check_threads());
         if self.is_change_done() && !self.requested.is_empty() {
             let changes = std::mem::take(&mut self.requested).join(", ");
             let text =
@@ -222,7 +222,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// The event that the rings' threads are no longer in their class, or are in it again.
-    fn look_at_threads(&mut self) -> Option<Happened> {
+    fn check_threads(&mut self) -> Option<Happened> {
         let problem = self.path.threads_problem();
         if problem == self.threads_said {
             return None;

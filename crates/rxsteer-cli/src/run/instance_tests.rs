@@ -172,12 +172,12 @@ pub(crate) fn link(index: u32, name: &str) -> Link {
 }
 
 thread_local! {
-    static LOOKS: Cell<u32> = const { Cell::new(0) };
+    static HOST_READS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// How often this test has read the state of the host.
-pub(crate) fn looked() -> u32 {
-    LOOKS.get()
+pub(crate) fn host_reads() -> u32 {
+    HOST_READS.get()
 }
 
 /// Steers those of `links` that match `patterns`.
@@ -202,9 +202,9 @@ pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
         obstacle: |link, _, _| {
             link.attached.is_some().then(|| "another program is there".to_owned())
         },
-        look: || {
-            LOOKS.set(LOOKS.get() + 1);
-            Host::look()
+        read_host: || {
+            HOST_READS.set(HOST_READS.get() + 1);
+            Host::read()
         },
         threads_refused: |class| (class == ThreadClass::Fifo(99)).then(|| "no limit".to_owned()),
     };
@@ -291,13 +291,13 @@ fn change_that_takes_too_long_is_withdrawn() {
 #[test]
 fn frames_without_a_checksum_are_reported_once() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
-    assert_eq!(texts(instance.look_at_checksums()), [""; 0]);
+    assert_eq!(texts(instance.check_checksums()), [""; 0]);
     instance.path.partial.insert(2, 1);
-    let lines = texts(instance.look_at_checksums());
+    let lines = texts(instance.check_checksums());
     assert!(lines.len() == 1 && lines[0].starts_with("b: 1 frame came without"), "{lines:?}");
     assert!(lines[0].contains("ethtool -K PEER tx off"), "{lines:?}");
     instance.path.partial.insert(2, 9);
-    assert_eq!(texts(instance.look_at_checksums()), [""; 0]);
+    assert_eq!(texts(instance.check_checksums()), [""; 0]);
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Finds interfaces that receive frames without a complete checksum; reports each of them once.
-    pub(crate) fn look_at_checksums(&mut self) -> Vec<Happened> {
+    pub(crate) fn check_checksums(&mut self) -> Vec<Happened> {
         let mut say = Vec::new();
         for known in self.interfaces.iter_mut().filter(|known| !known.said_partial) {
             let count = known.device.map_or(0, |device| self.path.partial_checksums(device));
@@ -201,7 +201,7 @@ impl<P: Datapath> Instance<P> {
                 known.state = State::Deleted;
             }
         }
-        self.look_at_detached();
+        self.update_detached();
         // An interface that was refused, and has no former interface, has nothing to show.
         self.interfaces.retain(|known| {
             !known.is_gone() || known.tables > 0 || known.counts.get(LiveCounter::Received) > 0
@@ -222,7 +222,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Keeps the counts of detached interfaces once they are complete.
-    pub(crate) fn look_at_detached(&mut self) {
+    pub(crate) fn update_detached(&mut self) {
         for known in self.interfaces.iter_mut().filter(|known| !known.is_live()) {
             if let Some(device) = known.device.take_if(|device| self.path.has_left(*device)) {
                 let counts = Arc::make_mut(&mut self.former).keep(&self.path.received(device));
@@ -311,7 +311,7 @@ impl<P: Datapath> Instance<P> {
     fn try_to_attach(&mut self, link: &Link, links: &[Link], now: Instant) -> Result<(), String> {
         let host = match self.seen.take() {
             Some((seen, host)) if now < seen + HOST_STAYS => (seen, host),
-            _ => (now, (self.fixed.look)()),
+            _ => (now, (self.fixed.read_host)()),
         };
         let obstacle = (self.fixed.obstacle)(link, links, &host.1);
         self.seen = Some(host);

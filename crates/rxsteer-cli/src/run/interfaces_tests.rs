@@ -1,6 +1,6 @@
 //! How an instance reacts when interfaces change, with a mock datapath.
 
-use super::super::instance::tests::{Mock, instance, link, looked, status, texts};
+use super::super::instance::tests::{Mock, host_reads, instance, link, status, texts};
 use super::*;
 
 fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
@@ -68,13 +68,13 @@ fn interface_that_is_made_again_goes_on_in_its_row() {
     };
     Arc::make_mut(&mut instance.interfaces[0].counts).add(|_| 7);
     instance.path.partial.insert(1, 3);
-    assert_eq!(instance.look_at_checksums().len(), 1);
+    assert_eq!(instance.check_checksums().len(), 1);
     goes(&mut instance, &[]);
     assert_eq!(rows(&mut instance), [("v1".to_owned(), 1, 7)]);
     see(&mut instance, &[link(2, "v1"), link(3, "v3")]);
     assert_eq!(rows(&mut instance), [("v1".to_owned(), 2, 7), ("v3".to_owned(), 3, 0)]);
     instance.path.partial.insert(2, 5);
-    assert_eq!(texts(instance.look_at_checksums()), [""; 0], "it was said of v1");
+    assert_eq!(texts(instance.check_checksums()), [""; 0], "it was said of v1");
     // Another one gets the name.
     goes(&mut instance, &[link(3, "v3")]);
     assert_eq!(states(&instance), [("v1", State::Deleted), ("v3", State::Steered)]);
@@ -240,28 +240,28 @@ fn pattern_takes_what_appears() {
 }
 
 #[test]
-fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_looked_at_once_per_round() {
+fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_read_once_per_round() {
     let links: Vec<Link> = (1..=100).map(|index| link(index, &format!("v{index}"))).collect();
     let mut instance = instance(&["v*"], &[]);
     instance.path.refuses = (1..=100).collect();
-    let looks = looked();
+    let reads = host_reads();
     let start = Instant::now();
     assert_eq!(instance.see_links(&links, start).len(), 100);
-    assert_eq!(looked() - looks, 1, "one look for all that appear at once");
+    assert_eq!(host_reads() - reads, 1, "one read for all that appear at once");
     // Ten minutes of ticks, ten a second.
     let (mut tried, mut rounds) = (0, 0);
     for tick in 1..=6000 {
         let now = start + Duration::from_millis(100 * tick);
-        let before = looked();
+        let before = host_reads();
         if instance.has_retry(now) {
             tried += 1;
             assert_eq!(instance.retry(&links, now), None);
         }
-        rounds += looked() - before;
+        rounds += host_reads() - before;
     }
     // After 3, 6, 12, 24 and 48 s, and then every minute, with some ticks in between when all are due at once.
     assert!((100 * 12..=100 * 14).contains(&tried), "{tried} in ten minutes");
-    assert!(rounds <= 6000 / 30, "{rounds} looks at the host in 600 s");
+    assert!(rounds <= 6000 / 30, "{rounds} reads of the host in 600 s");
     instance.path.refuses.clear();
     let now = start + Duration::from_secs(700);
     assert!(instance.retry(&links, now).is_some_and(|event| event.text.starts_with("steering v")));

@@ -1,7 +1,7 @@
 //! `rxsteer run`: runs in the foreground and steers live interfaces until it is stopped.
 //!
 //! ```text
-//!  attach.rs    look, refuse or load and attach         client.rs    asks an instance (status, set, explain)
+//!  attach.rs    read, refuse or load and attach         client.rs    asks an instance (status, set, explain)
 //!     │                                                     │ control socket: protocol.rs, registry.rs
 //!  events.rs    one thread, one poll: signals, links, clock  ◄── queries.rs  another one: answers clients
 //!     │

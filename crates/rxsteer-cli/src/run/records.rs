@@ -113,7 +113,7 @@ fn record(opened: Opened, mut recorder: FlowRecorder, recorded: &Recorded, done:
             recorded.count(&record);
             outputs.take(&view.row_of(&record, &interface));
         });
-        recorded.look(&recorder);
+        recorded.update_lost(&recorder);
         if is_last {
             outputs.finish();
             return;
@@ -163,7 +163,7 @@ impl Recorded {
         self.made[1].fetch_add(record.totals.packets, Ordering::Relaxed);
     }
 
-    fn look(&self, recorder: &FlowRecorder) {
+    fn update_lost(&self, recorder: &FlowRecorder) {
         let (lost, reported_of_lost) = recorder.lost();
         self.lost[0].store(lost.records, Ordering::Relaxed);
         self.lost[1].store(lost.packets, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// The length of a window. The value shown is the longest round of this window and the previous one.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The longest time that the event thread worked without a look at its events, within the last 10 to 20 seconds.
+/// The longest time that the event thread worked without a check of its events, within the last 10 to 20 seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(Mutex<Windows>);
 

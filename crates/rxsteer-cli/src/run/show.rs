@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The number of moves of buckets that are shown.
 const MOST_MOVES: usize = 5;
 
-/// Interfaces, CPUs, totals; and the rates, if two looks showed them.
+/// Interfaces, CPUs, totals; and the rates, if two readings showed them.
 pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     let running = Duration::from_secs(Duration::from_nanos(status.running_ns).as_secs());
     let name = match status.command {

@@ -1,4 +1,4 @@
-//! The rates between two looks, and the last events, as text.
+//! The rates between two readings, and the last events, as text.
 
 use crate::output::lines::{field, fitted};
 use crate::output::table::new;

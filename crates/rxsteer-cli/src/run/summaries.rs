@@ -65,7 +65,7 @@ pub(super) fn dropped(
 mod tests {
     use super::super::instance::tests::{instance, link};
     use super::*;
-    use crate::summaries::{LOOK, Summaries};
+    use crate::summaries::{POLL_INTERVAL, Summaries};
     use std::collections::BTreeMap;
     use std::time::Instant;
 
@@ -84,27 +84,27 @@ mod tests {
             Watched { summaries: Summaries::new(now), settings, now, cpu }
         }
 
-        /// Looks one second later.
-        fn look(&mut self, change: impl FnOnce(&mut Lately)) -> Vec<Happened> {
+        /// Updates one second later.
+        fn update(&mut self, change: impl FnOnce(&mut Lately)) -> Vec<Happened> {
             change(&mut self.cpu);
-            self.now += LOOK;
+            self.now += POLL_INTERVAL;
             let cpus = BTreeMap::from([(1, self.cpu.clone())]);
             let describe = |cpu, lately: &_, seconds| dropped(cpu, lately, seconds, &self.settings);
-            self.summaries.look(self.now, &cpus, describe)
+            self.summaries.update(self.now, &cpus, describe)
         }
     }
 
     #[test]
     fn drops_are_reported_with_their_cause_and_once_a_minute() {
         let mut watched = Watched::begin();
-        assert_eq!(watched.look(|cpu| cpu.delivered += 100_000), []);
+        assert_eq!(watched.update(|cpu| cpu.delivered += 100_000), []);
         let few = |cpu: &mut Lately| {
             (cpu.delivered, cpu.drops.ring_full) =
                 (cpu.delivered + 100_000, cpu.drops.ring_full + 99)
         };
-        assert_eq!(watched.look(few), [], "less than one of a thousand");
-        assert_eq!(watched.look(|cpu| cpu.drops.ring_full += 9), [], "few");
-        let say = watched.look(|cpu| {
+        assert_eq!(watched.update(few), [], "less than one of a thousand");
+        assert_eq!(watched.update(|cpu| cpu.drops.ring_full += 9), [], "few");
+        let say = watched.update(|cpu| {
             (cpu.delivered, cpu.drops.ring_full) =
                 (cpu.delivered + 1000, cpu.drops.ring_full + 500);
             cpu.while_waiting += 400;
@@ -125,7 +125,7 @@ mod tests {
         let mut drops = 0;
         let mut events = 0;
         for _ in 0..120 {
-            for event in watched.look(|cpu| cpu.drops.ring_full += 100) {
+            for event in watched.update(|cpu| cpu.drops.ring_full += 100) {
                 drops += event.fields["drops"].as_u64().unwrap();
                 events += 1;
                 assert_eq!(event.fields["seconds"], 60);
@@ -133,9 +133,9 @@ mod tests {
         }
         assert_eq!((events, drops), (2, 12_000), "every drop is in one of them");
         for _ in 0..120 {
-            assert_eq!(watched.look(|_| ()), []);
+            assert_eq!(watched.update(|_| ()), []);
         }
-        let say = watched.look(|cpu| cpu.drops.alloc += 10);
+        let say = watched.update(|cpu| cpu.drops.alloc += 10);
         assert!(
             say[0].text.contains("dropped 10 frames because the kernel had no memory"),
             "{say:?}"
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn drops_by_the_flow_limit_are_those_of_the_receiving_cpu() {
         let mut watched = Watched::begin();
-        let say = watched.look(|cpu| (cpu.received, cpu.drops.flow_limit) = (1000, 20));
+        let say = watched.update(|cpu| (cpu.received, cpu.drops.flow_limit) = (1000, 20));
         assert!(
             say[0].text.contains("the flow limit dropped 20 frames that CPU 1 received (2.0"),
             "{say:?}"
@@ -158,7 +158,7 @@ mod tests {
         let mut watched = Watched::begin();
         let mut said = Vec::new();
         for _ in 0..180 {
-            said.extend(watched.look(|cpu| {
+            said.extend(watched.update(|cpu| {
                 cpu.received += 50;
                 cpu.moves += 2;
             }));
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(said[0].text, "120 moves and 0 packets deferred among 3 000 in the last 60 s");
         // An interface was removed with its counts.
         for _ in 0..120 {
-            assert_eq!(watched.look(|cpu| (cpu.received, cpu.moves) = (10, 0)), []);
+            assert_eq!(watched.update(|cpu| (cpu.received, cpu.moves) = (10, 0)), []);
         }
     }
 }

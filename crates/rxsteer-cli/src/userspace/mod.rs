@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the thread looks whether a change is done for which a client waits.
+/// How often the thread checks whether a change is done for which a client waits.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A place for clients to ask, before there is anything to answer.
@@ -161,21 +161,21 @@ impl Drop for Attending {
 }
 
 fn attend(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStream) {
-    let mut look = answers.begun + summaries::LOOK;
+    let mut next_poll = answers.begun + summaries::POLL_INTERVAL;
     loop {
         let now = Instant::now();
         if let Some(control) = &mut control {
             control.serve(now, &mut answers);
         }
-        if now >= look {
-            look = now + summaries::LOOK;
+        if now >= next_poll {
+            next_poll = now + summaries::POLL_INTERVAL;
             let found = answers.found();
-            answers.news.look(now, &found);
+            answers.news.update(now, &found);
         }
         let has_work = control.as_ref().is_some_and(Control::has_work);
         let mut fds = control.as_ref().map_or_else(Vec::new, Control::wait_for);
         fds.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
-        let rest = look.saturating_duration_since(Instant::now());
+        let rest = next_poll.saturating_duration_since(Instant::now());
         let rest =
             if control.as_ref().is_some_and(Control::has_waiting) { rest.min(POLL) } else { rest };
         let rest = PollTimeout::from(rest.as_millis() as u16 + 1);
@@ -249,10 +249,10 @@ impl Server for Answers {
     }
 
     fn changed(&mut self) -> (bool, Answer) {
-        let look = self.watched.look();
-        let (done, holds) = (!look.is_changing(), look.holds());
+        let reading = self.watched.read();
+        let (done, holds) = (!reading.is_changing(), reading.holds());
         if done {
-            // Now, since the next change may come before the next look.
+            // Now, since the next change may come before the next reading.
             let found = self.found();
             self.news.see_settings(Instant::now(), &found);
         }

@@ -1,4 +1,4 @@
-//! Events of a command that steers in user space, found by comparing one look with the next.
+//! Events of a command that steers in user space, found by comparing one reading with the next.
 
 use crate::events_out::Events;
 use crate::interface_state;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What one look finds.
+/// What one reading finds.
 pub(super) struct Found {
     pub(super) cpus: Vec<CpuStatus>,
     /// By origin.
@@ -46,7 +46,7 @@ pub(super) struct News {
 }
 
 impl News {
-    /// Begins with what the first look found.
+    /// Begins with what the first reading found.
     pub(super) fn new(now: Instant, found: &Found, events: Events) -> News {
         News {
             events,
@@ -64,7 +64,7 @@ impl News {
         self.events.latest()
     }
 
-    /// Adds one that no look finds.
+    /// Adds one that no reading finds.
     pub(super) fn add(&mut self, now: Instant, happened: Happened) {
         self.events.add(now, happened);
     }
@@ -75,12 +75,12 @@ impl News {
         happened.into_iter().for_each(|happened| self.add(now, happened));
     }
 
-    /// Finds what happened since the look before. To be called once a second.
-    pub(super) fn look(&mut self, now: Instant, found: &Found) {
+    /// Finds what happened since the reading before. To be called once a second.
+    pub(super) fn update(&mut self, now: Instant, found: &Found) {
         let mut happened = self.changes(found);
-        happened.extend(self.packets.look(now, &by_cpu(found), dropped));
+        happened.extend(self.packets.update(now, &by_cpu(found), dropped));
         let lost = |origin, lately: &_, seconds| not_received(found, origin, lately, seconds);
-        happened.extend(self.before_us.look(now, &by_origin(found), lost));
+        happened.extend(self.before_us.update(now, &by_origin(found), lost));
         happened.into_iter().for_each(|happened| self.add(now, happened));
         self.events.overdue(now);
     }

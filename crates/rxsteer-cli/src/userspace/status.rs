@@ -4,7 +4,7 @@ use super::news::{Found, ReceivedFrom};
 use super::{About, Answers, Origin, flows};
 use crate::interface_state;
 use rxsteer_host::Link;
-use rxsteer_status::userspace::{Look, Watched};
+use rxsteer_status::userspace::{Reading, Watched};
 use rxsteer_status::{InterfaceStatus, SettingsShown, Status};
 use rxsteer_user::core::counters::LiveCounter;
 
@@ -23,16 +23,16 @@ impl Answers {
     /// The status, with up to `count` flows.
     pub(super) fn status(&self, count: usize) -> Status {
         let running_ns = self.begun.elapsed().as_nanos() as u64;
-        let look = self.watched.look();
+        let reading = self.watched.read();
         let about = &self.about;
         let guarded = self.watched.is_guarded();
         let settings = self.settings();
         let links = links(about);
         let interface = |origin| InterfaceStatus {
             running_ns,
-            ..interface(origin, &look, links.as_deref(), guarded)
+            ..interface(origin, &reading, links.as_deref(), guarded)
         };
-        let mut totals = look.totals();
+        let mut totals = reading.totals();
         if let Some(flows) = &about.flows {
             let counts = flows.table.counts();
             totals.rx.add(|counter| match counter {
@@ -54,16 +54,16 @@ impl Answers {
             memory_bytes: None,
             policy: settings.policy.clone(),
             settings,
-            changing: look.is_changing(),
+            changing: reading.is_changing(),
             guarded,
             threads_problem: None,
             balance: None,
             longest_round_ns: 0,
             interfaces: about.origins.iter().map(interface).collect(),
-            cpus: look.cpus(),
+            cpus: reading.cpus(),
             totals,
-            reordered: Some(look.reordered()),
-            input_share: look.input_share(),
+            reordered: Some(reading.reordered()),
+            input_share: reading.input_share(),
             // The table has the packets of the flows that it holds, and records have the others.
             flow_statistics: None,
             largest_flows: listed
@@ -85,11 +85,11 @@ fn links(about: &About) -> Option<Vec<Link>> {
 
 /// What events are found by.
 pub(super) fn found(about: &About, watched: &Watched) -> Found {
-    let look = watched.look();
+    let reading = watched.read();
     let links = links(about);
     let received_from = |origin: &Origin| {
         let InterfaceStatus { name, state, kernel_drops, counts, .. } =
-            interface(origin, &look, links.as_deref(), false);
+            interface(origin, &reading, links.as_deref(), false);
         ReceivedFrom {
             name,
             state,
@@ -99,10 +99,10 @@ pub(super) fn found(about: &About, watched: &Watched) -> Found {
         }
     };
     Found {
-        cpus: look.cpus(),
+        cpus: reading.cpus(),
         received_from: about.origins.iter().map(received_from).collect(),
         settings: watched.settings(about.mode, about.dissect, false),
-        is_changing: look.is_changing(),
+        is_changing: reading.is_changing(),
     }
 }
 
@@ -117,13 +117,13 @@ fn queues_left_out(origin: &Origin, links: Option<&[Link]>) -> usize {
 /// `links` are the interfaces that there are now, if that is known.
 fn interface(
     origin: &Origin,
-    look: &Look,
+    reading: &Reading,
     links: Option<&[Link]>,
     guarded: bool,
 ) -> InterfaceStatus {
     let receivers = origin.receivers.clone();
     let tables = if guarded { receivers.len() as u16 } else { 0 };
-    let (counts, kernel_drops) = look.received(receivers);
+    let (counts, kernel_drops) = reading.received(receivers);
     // An interface that was renamed is received from on.
     let (name, state) = interface_state::of(&origin.name, origin.ifindex, links);
     InterfaceStatus {

@@ -206,11 +206,11 @@ pub fn verify<E>(
         if wait(each / 10) {
             return Ok(None);
         }
-        let before = Load::look_in(root);
+        let before = Load::read_in(root);
         if wait(each * 9 / 10) {
             return Ok(None);
         }
-        let done = Load::look_in(root).zip(before).map(|(after, before)| after.since(&before));
+        let done = Load::read_in(root).zip(before).map(|(after, before)| after.since(&before));
         turns.push((turn, measured(&done.unwrap_or_default(), interfaces)));
     }
     Ok(Some(turns))

@@ -16,9 +16,9 @@ fn facts(machine: &MachineSpec) -> Facts {
     let folder = tempfile::tempdir().unwrap();
     let root: Root = machine.build(folder.path()).unwrap();
     Facts {
-        topology: Topology::look(&root),
-        globals: Globals::look(&root),
-        knobs: InterfaceKnobs::look(&root, machine.nics[0].name).unwrap(),
+        topology: Topology::read(&root),
+        globals: Globals::read(&root),
+        knobs: InterfaceKnobs::read(&root, machine.nics[0].name).unwrap(),
         spreading: Spreading::default(),
         run: match (machine.nics[0].driver, machine.nics[0].kind) {
             (Some(_), None) => Ok(()),

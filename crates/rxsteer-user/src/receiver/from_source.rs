@@ -111,9 +111,9 @@ impl Receiver {
 
     /// Whether memory has run out; then all RX threads must stop. Checks only from time to time.
     fn is_short_of_memory(&mut self, stop: &AtomicBool) -> bool {
-        let is_time = self.blocks_sealed - self.blocks_at_look >= memory::BLOCKS_BETWEEN_LOOKS;
+        let is_time = self.blocks_sealed - self.blocks_at_check >= memory::BLOCKS_BETWEEN_CHECKS;
         if is_time {
-            self.blocks_at_look = self.blocks_sealed;
+            self.blocks_at_check = self.blocks_sealed;
         }
         let is_short =
             self.order_tracker.as_ref().is_some_and(|order_tracker| order_tracker.is_short)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long to wait before checking again whether a pipe has a reader.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An output of one CPU, and the pipe to remove afterwards.
 pub(super) type Opened = (Out, Option<MadePipe>);
@@ -85,7 +85,7 @@ fn open_pipes(
         if stop.load(Ordering::Relaxed) {
             return Err(SinkError::NoReader(without.join(", ")));
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
     let streams = opened.into_iter().flatten().map(|pipe| Out::Pipe(Stream::new(pipe)));
     Ok(streams.zip(made.drain(..)).collect())

@@ -6,7 +6,7 @@ use crate::compile::Rows;
 use crate::grace::{Graces, Ticket};
 use crate::gro;
 use crate::live::DeviceId;
-use crate::rings::Look;
+use crate::rings::DrainSearch;
 use crate::setup::Settings;
 use crate::view::KnownDevice;
 use rxsteer_core::Policy;
@@ -253,7 +253,7 @@ impl Path {
         self.set_flushing();
         if self.arriving.len() != before {
             // A program that read the flag before may still send a frame to a ring.
-            self.looks.all = Look::default();
+            self.searches.all = DrainSearch::default();
         }
         result.map(|()| self.arriving.is_empty())
     }

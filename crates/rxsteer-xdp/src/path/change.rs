@@ -3,7 +3,7 @@
 //! A comment at each step names what the step prevents; docs/in-kernel.md lists the steps in order.
 
 use super::attach::{Arriving, Device, Passing};
-use super::{Looks, Path, attach};
+use super::{DrainSearches, Path, attach};
 use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES, PARSE_NUMBERS};
 use crate::compile::{Local, compile};
 use crate::grace::Ticket;
@@ -248,7 +248,7 @@ impl Path {
     pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.before_limit
-            && rings.have_drained_past(snapshots, &mut self.looks.limit, &self.graces)?
+            && rings.have_drained_past(snapshots, &mut self.searches.limit, &self.graces)?
         {
             rings.mark_snapshots_delivered(snapshots);
             self.before_limit = None;
@@ -269,7 +269,7 @@ impl Path {
     /// later. A program that began before a ring was marked may have sent one more frame to it.
     pub(super) fn free_retired_rings(&mut self) -> Result<(), LoadError> {
         let mut rings = self.loaded.rings.lock();
-        let Looks { marked, retired, .. } = &mut self.looks;
+        let DrainSearches { marked, retired, .. } = &mut self.searches;
         for ring in marked.end(&rings, &self.graces)? {
             // A change may have put the ring into use again since the search began.
             if rings.retired().contains(&ring.ring) {
@@ -309,7 +309,7 @@ impl Path {
 
     /// Attaches or detaches the program at sched_switch. Under policies that do not move flows, it is attached only while
     /// some flows still have to follow a change, or while something waits for rings to drain past a snapshot.
-    pub(super) fn look_at_switches(&mut self, is_regular: bool) -> Result<(), LoadError> {
+    pub(super) fn update_switch_program(&mut self, is_regular: bool) -> Result<(), LoadError> {
         let deferred = self.deferred();
         let is_quiet = deferred == self.deferred_before;
         self.deferred_before = deferred;
@@ -320,7 +320,7 @@ impl Path {
         }
         {
             let rings = self.loaded.rings.lock();
-            let drained = self.looks.deferring.end(&rings, &self.graces)?;
+            let drained = self.searches.deferring.end(&rings, &self.graces)?;
             drained.iter().for_each(|ring| rings.mark_delivered(ring));
         }
         if is_quiet {
@@ -333,7 +333,7 @@ impl Path {
         // The thread may have fallen asleep while the program was detached. Without this, a flow that sends rarely would
         // be deferred at each of its packets.
         let rings = self.loaded.rings.lock();
-        self.looks.deferring.begin(&rings, rings.all(), &self.graces);
+        self.searches.deferring.begin(&rings, rings.all(), &self.graces);
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use super::Path;
 use crate::abi::{LastPacket, Mode, steer_slot};
 use crate::grace::Ticket;
 use crate::load::LoadError;
-use crate::rings::{Look, Rings, Sent, Snapshot};
+use crate::rings::{DrainSearch, Rings, Sent, Snapshot};
 use crate::setup::Settings;
 use rxsteer_core::Policy;
 use std::io;
@@ -39,8 +39,8 @@ pub(super) struct Unguarded {
     /// Set while the path approaches unguarded frames: the step, and the number of frames that had gone off target before.
     approach: Option<(Approach, u64)>,
     /// The search for rings that have drained past one of these snapshots.
-    look: Look,
-    /// The number of frames that had gone off target at the last look.
+    search: DrainSearch,
+    /// The number of frames that had gone off target at the last search.
     off_target: u64,
 }
 
@@ -134,9 +134,9 @@ impl Path {
     /// Whether no frame is under way that no slot records. Call [`Path::guard_again`] first.
     pub(super) fn are_unguarded_delivered(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        let Unguarded { left, look, .. } = &mut self.unguarded;
+        let Unguarded { left, search, .. } = &mut self.unguarded;
         if let Some(snapshots) = left
-            && rings.have_drained_past(snapshots, look, &self.graces)?
+            && rings.have_drained_past(snapshots, search, &self.graces)?
         {
             *left = None;
         }
@@ -174,13 +174,13 @@ impl Path {
                 Approach::Sent(sent, self.graces.begin())
             }
             Approach::Sent(sent, ticket) if self.graces.is_over(ticket)? => {
-                self.unguarded.look = Look::default();
+                self.unguarded.search = DrainSearch::default();
                 Approach::Snapshot(self.loaded.rings.lock().snapshot_since(sent))
             }
             Approach::Snapshot(snapshots) => {
                 let rings = self.loaded.rings.lock();
-                let look = &mut self.unguarded.look;
-                if !rings.have_drained_past(&snapshots, look, &self.graces)? {
+                let search = &mut self.unguarded.search;
+                if !rings.have_drained_past(&snapshots, search, &self.graces)? {
                     return Ok(Some(Approach::Snapshot(snapshots)));
                 }
                 rings.mark_snapshots_delivered(&snapshots);

@@ -125,7 +125,7 @@ fn by_kernel_rps(receiver: &Namespace, link: &Link) -> Result<()> {
 /// A turn without a CPUMAP: frames that CPU 1 processed by its own count, which includes other traffic.
 fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
     let on_cpu_1 = || {
-        let load = Load::look().context("the kernel does not report what its CPUs received")?;
+        let load = Load::read().context("the kernel does not report what its CPUs received")?;
         let cpu = load.cpus.iter().find(|cpu| cpu.cpu == 1).context("CPU 1 is offline")?;
         Ok::<_, anyhow::Error>(cpu.processed)
     };

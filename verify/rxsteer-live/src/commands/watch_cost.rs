@@ -1,9 +1,9 @@
 //! The cost of viewers: packets per second through `rxsteer run --listen` without viewers, with one that asks every
 //! second, with a scrape every second, and with a thousand that send a byte now and then; and the CPU time of the
-//! process for each look.
+//! process for each reading.
 //!
 //! A turn of packets lasts half a second, and its noise is a few percent, so it cannot show a lower cost. The CPU time
-//! can: the scheduler counts it to the nanosecond. A look that takes 1 ms, once a second, takes at most 0.1 % of one
+//! can: the scheduler counts it to the nanosecond. A reading that takes 1 ms, once a second, takes at most 0.1 % of one
 //! CPU.
 
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ use super::rounds::{Plan, Variant, measure};
 /// Frames from CPU 0 through `rxsteer run --policy rps`, without viewers and with them, in turns.
 ///
 /// Packets a second as quartiles, and their ratio to no viewer within a round. `again` is no viewer, too: the noise.
-/// `cpu_time`: what the process takes beyond what it takes without a viewer, of one CPU and for each look.
+/// `cpu_time`: what the process takes beyond what it takes without a viewer, of one CPU and for each reading.
 #[derive(Args)]
 #[command(after_help = "Example:\n  rxsteer-lab watch-cost --rounds 15 --frames 2000000")]
 pub(crate) struct Options {
@@ -34,12 +34,12 @@ pub(crate) struct Options {
     /// Slow clients.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     slow: usize,
-    /// Looks whose CPU time is measured.
+    /// Readings whose CPU time is measured.
     #[arg(long, value_name = "N", default_value_t = 40)]
     looks: u32,
 }
 
-/// The time between looks whose CPU time is measured: the server queries the instance at most four times a second.
+/// The time between readings whose CPU time is measured: the server queries the instance at most four times a second.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// The behaviour of the viewers in a turn.
@@ -106,10 +106,10 @@ fn cpu_time(options: &Options, steering: &Steering, address: SocketAddr) -> Resu
             }
             Ok(())
         })?;
-        let of_a_look = (with - without) * PAUSE.as_secs_f64();
+        let per_reading = (with - without) * PAUSE.as_secs_f64();
         let about = json!({
-            "ms_for_a_look": rounded(of_a_look * 1e3),
-            "of_one_cpu_at_one_a_second": rounded(of_a_look),
+            "ms_for_a_look": rounded(per_reading * 1e3),
+            "of_one_cpu_at_one_a_second": rounded(per_reading),
         });
         report.insert(name.to_owned(), about);
     }

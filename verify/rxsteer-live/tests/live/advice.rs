@@ -192,7 +192,7 @@ fn fallback_has_events() {
     let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until_map_is(&namespace, "3", &mut child);
     namespace.ip("link set tun9 down").unwrap();
-    // It ends by itself once no interface exists. Looks are a second apart, so it may miss that tun9 was down.
+    // It ends by itself once no interface exists. Readings are a second apart, so it may miss that tun9 was down.
     namespace.ip("link del tun9").unwrap();
     let output = child.wait_with_output().unwrap();
     let (stdout, said) =

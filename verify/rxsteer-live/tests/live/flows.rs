@@ -17,13 +17,13 @@ fn status(socket: &str, reset: bool) -> Value {
     serde_json::from_str(&ask(&[&command, reset].concat())).unwrap()
 }
 
-/// The status when nothing arrived between two looks: a host may send a frame by itself.
+/// The status when nothing arrived between two readings: a host may send a frame by itself.
 fn status_at_rest(socket: &str) -> Value {
-    let looks = (0..20).find_map(|_| {
+    let readings = (0..20).find_map(|_| {
         let (before, after) = (status(socket, false), status(socket, false));
         (before["received"] == after["received"]).then_some(after)
     });
-    looks.expect("frames come all the time")
+    readings.expect("frames come all the time")
 }
 
 fn number(value: &Value) -> u64 {

@@ -77,7 +77,7 @@ fn equals(status: &Value, report: &Value) {
 }
 
 /// Sends frames into a live run with these arguments; returns its status by interface and by socket, and its report.
-fn looked_at(arguments: &[&str], folder: &Path) -> (Value, Value) {
+fn run_and_read(arguments: &[&str], folder: &Path) -> (Value, Value) {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
     for (host, interface) in [(testbed.sender(), "out0"), (receiver, "in0")] {
@@ -110,7 +110,7 @@ fn status_equals_the_report_once_traffic_has_stopped() {
     for policy in ["rps", "rfs+sparse"] {
         let arguments =
             [&common[..], &["--policy", policy, "--flows", records.to_str().unwrap()]].concat();
-        let (status, report) = looked_at(&arguments, folder.path());
+        let (status, report) = run_and_read(&arguments, folder.path());
         equals(&status, &report);
         assert_eq!(number(&status["flows"]), number(&report["flow_statistics"]["flows_created"]));
         let largest = status["largest_flows"].as_array().unwrap();
@@ -189,7 +189,7 @@ fn packets_that_a_full_backlog_drops_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["in0", "--io", "packet", "--cpus", "0-1", "--max-backlog", "8"];
     let slow = ["--policy", "rps", "--work-ns", "100000"];
-    let (status, report) = looked_at(&[&arguments[..], &slow].concat(), folder.path());
+    let (status, report) = run_and_read(&[&arguments[..], &slow].concat(), folder.path());
     equals(&status, &report);
     assert!(number(&status["drops"]["ring_full"]) > 0, "{status}");
 }

@@ -56,14 +56,14 @@ fn metrics_and_page_show_what_status_shows() {
     let status = || -> Value {
         serde_json::from_str(&ask(&["status", "--socket", &socket, "--json"])).unwrap()
     };
-    // A host may send a frame by itself between two looks.
-    let looks = (0..20).find_map(|_| {
+    // A host may send a frame by itself between two readings.
+    let readings = (0..20).find_map(|_| {
         let before = status();
         let shown = get(receiver, address, "/api/status", &here).unwrap();
         let metrics = get(receiver, address, "/metrics", &here).unwrap();
         (status()["received"] == before["received"]).then_some((before, shown, metrics))
     });
-    let (status, shown, metrics) = looks.expect("frames come all the time");
+    let (status, shown, metrics) = readings.expect("frames come all the time");
     let shown: Value = serde_json::from_str(&shown).unwrap();
     let instance = &shown["instances"][0];
     assert!(status["received"].as_u64() >= Some(20_000), "{status}");

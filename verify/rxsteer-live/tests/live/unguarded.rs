@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::{ask, set};
 
-/// How often is looked until frames go unguarded, which takes some ticks. Each look takes a tick at least.
-const LOOKS: u32 = 600;
-const LOOK: Duration = Duration::from_millis(100);
+/// How often to poll until frames go unguarded, which takes some ticks. Each poll takes a tick at least.
+const MAX_POLLS: u32 = 600;
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Ends the sender, also when a check fails before the end.
 struct Ends<'a>(&'a AtomicBool);
@@ -39,14 +39,18 @@ fn is_guarded(socket: &str) -> bool {
 
 /// Waits until frames go unguarded.
 fn wait_until_unguarded(socket: &str) {
-    let looks = (0..LOOKS).find(|_| {
+    let polls = (0..MAX_POLLS).find(|_| {
         let is_over = !is_guarded(socket);
         if !is_over {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         is_over
     });
-    assert!(looks.is_some(), "frames are still guarded after {LOOKS} looks: {}", status(socket));
+    assert!(
+        polls.is_some(),
+        "frames are still guarded after {MAX_POLLS} polls: {}",
+        status(socket)
+    );
 }
 
 /// Changes away from unguarded frames, again and again under load. Before each change, some or all frames go to a CPU
