@@ -89,13 +89,13 @@ pub(crate) fn command(args: &ConfigArgs) -> anyhow::Result<Outcome> {
 
 /// Checks the text of the file at `path`: for this host (`here`), or for any.
 fn checked(path: &Path, text: &str, here: bool) -> Checked {
-    let (said, mut wrong) = settings_file::said(text);
-    wrong.extend(mistakes::<RunSettings>(&said).iter().map(settings_file::mistake));
+    let (texts, mut wrong) = settings_file::parse(text);
+    wrong.extend(mistakes::<RunSettings>(&texts).iter().map(settings_file::mistake));
     let is_right = |text: &&Text| wrong.iter().all(|(place, _)| *place != text.place);
-    let right: Vec<Text> = said.iter().filter(is_right).cloned().collect();
+    let right: Vec<Text> = texts.iter().filter(is_right).cloned().collect();
     // The other settings are checked without it.
     let unread: Vec<&str> =
-        said.iter().filter(|text| !is_right(text)).map(|text| text.name.as_str()).collect();
+        texts.iter().filter(|text| !is_right(text)).map(|text| text.name.as_str()).collect();
     let (unplaced, notes) = match read::<RunSettings>(right.clone()) {
         Ok(settings) => check_parsed(&settings, &right, &unread, here, &mut wrong),
         Err(refused) => {

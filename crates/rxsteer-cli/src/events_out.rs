@@ -15,7 +15,7 @@ use crate::output;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use nix::sys::stat::fstat;
-use rxsteer_status::{Audience, Event, EventKind, EventLog, Happened};
+use rxsteer_status::{Audience, Event, EventKind, EventLog, NewEvent};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -255,8 +255,8 @@ impl Events {
     }
 
     /// Adds what happened, unless there are too many of its kind.
-    pub(crate) fn add(&mut self, now: Instant, happened: Happened) {
-        if let Some(event) = self.log.add(happened, now) {
+    pub(crate) fn add(&mut self, now: Instant, event: NewEvent) {
+        if let Some(event) = self.log.add(event, now) {
             self.out.take(&event);
         }
     }

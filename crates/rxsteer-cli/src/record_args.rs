@@ -215,13 +215,13 @@ impl OutputArgs {
     }
 
     fn collector(&self, mask: &FlowMask) -> anyhow::Result<Option<Ipfix>> {
-        let connect = |to: &String| Ipfix::connect(to, mask, std::process::id(), say);
+        let connect = |to: &String| Ipfix::connect(to, mask, std::process::id(), report);
         self.ipfix.as_ref().map(connect).transpose()
     }
 }
 
-/// Says something about records.
-fn say(text: &str) {
+/// Reports something about records.
+fn report(text: &str) {
     output::note(&format!("rxsteer: {text}"));
 }
 
@@ -278,7 +278,7 @@ impl RecordArgs {
         let target = self.output.target(name)?;
         // Packets of captures may have been recorded before; live ones never were.
         if let Some(note) = target.as_ref().and_then(Target::note) {
-            say(&note);
+            report(&note);
         }
         let outputs = Outputs::once(target, view.mask, self.output.collector(&view.mask)?)?;
         let table = self.table.table(self.flow_idle_timeout);

@@ -73,7 +73,7 @@ impl RingThread {
 impl RingThread {
     /// Gives it the lowest priority among the ordinary processes of its CPU, so that frames wait long in its ring. The
     /// thread must be in the class of ordinary processes (`--threads other`).
-    pub fn go_last(&self) -> Result<()> {
+    pub fn set_lowest_priority(&self) -> Result<()> {
         typed(&format!("renice -n 19 -p {}", self.process)).map(drop)
     }
 }

@@ -201,7 +201,7 @@ impl Steering {
     }
 
     /// Waits until its output on standard error contains `words`.
-    pub fn says(&self, words: &str, timeout: Duration) -> Result<()> {
+    pub fn wait_for_stderr(&self, words: &str, timeout: Duration) -> Result<()> {
         let started = Instant::now();
         while !self.stderr().contains(words) {
             if started.elapsed() > timeout {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Failures are reported at most this often.
-const SAY: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// When a file is completed and the next one begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ struct Trouble {
     /// When the next file may be begun.
     retry: Instant,
     /// Whether it was reported.
-    is_said: bool,
+    is_reported: bool,
     lost: Written,
 }
 
@@ -114,10 +114,10 @@ pub struct Files {
     open: Option<Open>,
     trouble: Option<Trouble>,
     /// When a failure was last reported.
-    said: Option<Instant>,
+    reported_at: Option<Instant>,
     counts: Arc<FileCounts>,
     /// Reports a message.
-    say: fn(&str),
+    report: fn(&str),
 }
 
 impl Files {
@@ -126,7 +126,7 @@ impl Files {
         mut target: Target,
         mask: FlowMask,
         rotation: Rotation,
-        say: fn(&str),
+        report: fn(&str),
     ) -> anyhow::Result<Files> {
         let now = SystemTime::now();
         if rotation.is_some() {
@@ -135,7 +135,7 @@ impl Files {
         let sink = target.open(mask)?;
         let open = Some(Open { sink, written: Written::default(), end: rotation.end(now) });
         let counts = Arc::default();
-        Ok(Files { target, mask, rotation, open, trouble: None, said: None, counts, say })
+        Ok(Files { target, mask, rotation, open, trouble: None, reported_at: None, counts, report })
     }
 
     /// The counts, for any thread.
@@ -217,8 +217,8 @@ impl Files {
             let kept = self.drop_file();
             return self.lose(Written::default(), Some((error, kept)));
         }
-        if let Some(Trouble { is_said: true, lost, .. }) = self.trouble.take() {
-            (self.say)(&format!(
+        if let Some(Trouble { is_reported: true, lost, .. }) = self.trouble.take() {
+            (self.report)(&format!(
                 "flow records are written again; {} records of {} packets were lost meanwhile",
                 lost.records, lost.packets
             ));
@@ -266,15 +266,15 @@ impl Files {
     fn lose(&mut self, lost: Written, failure: Option<(anyhow::Error, Written)>) {
         add(&self.counts.lost, lost);
         let now = Instant::now();
-        let none = || Trouble { retry: now + RETRY, is_said: false, lost: Written::default() };
+        let none = || Trouble { retry: now + RETRY, is_reported: false, lost: Written::default() };
         let trouble = self.trouble.get_or_insert_with(none);
         trouble.lost.records += lost.records;
         trouble.lost.packets += lost.packets;
         let Some((error, kept)) = failure else { return };
         trouble.retry = now + RETRY;
-        if self.said.is_none_or(|said| now - said >= SAY) {
-            (self.said, trouble.is_said) = (Some(now), true);
-            (self.say)(&format!(
+        if self.reported_at.is_none_or(|reported_at| now - reported_at >= REPORT_INTERVAL) {
+            (self.reported_at, trouble.is_reported) = (Some(now), true);
+            (self.report)(&format!(
                 "{error}. {} flow records are lost so far, {} of this file are kept; rxsteer retries each second, \
                  and reports this at most once a minute",
                 trouble.lost.records, kept.records

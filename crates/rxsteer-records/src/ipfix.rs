@@ -81,9 +81,9 @@ pub struct Ipfix {
     message: Message,
     /// Data records sent before the present message, modulo 2³².
     sequence: u32,
-    say: fn(&str),
+    report: fn(&str),
     /// Whether a failure was reported since records were last sent.
-    is_said: bool,
+    is_reported: bool,
     counts: Arc<IpfixCounts>,
 }
 
@@ -133,7 +133,7 @@ impl Ipfix {
         collector: &str,
         mask: &FlowMask,
         domain: u32,
-        say: fn(&str),
+        report: fn(&str),
     ) -> anyhow::Result<Ipfix> {
         let failed = || {
             format!(
@@ -160,8 +160,8 @@ impl Ipfix {
             sent_templates: None,
             message: Message::default(),
             sequence: 0,
-            say,
-            is_said: false,
+            report,
+            is_reported: false,
             counts: Arc::default(),
         })
     }
@@ -247,7 +247,7 @@ impl Ipfix {
         // ORDER: Relaxed, throughout; these figures are only for display.
         match self.socket.send(&bytes) {
             Ok(_) => {
-                self.is_said = false;
+                self.is_reported = false;
                 self.counts.messages.fetch_add(1, Ordering::Relaxed);
                 self.counts.records.fetch_add(records.into(), Ordering::Relaxed);
             }
@@ -255,7 +255,7 @@ impl Ipfix {
                 let lost = self.counts.lost.fetch_add(records.into(), Ordering::Relaxed);
                 // The collector may have restarted, and have no templates.
                 self.sent_templates = None;
-                if !std::mem::replace(&mut self.is_said, true) && lost == 0 {
+                if !std::mem::replace(&mut self.is_reported, true) && lost == 0 {
                     let why = match error.kind() {
                         ErrorKind::PermissionDenied => format!(
                             "This host blocks packets to it: a firewall, or under systemd the unit (systemctl edit, \
@@ -264,7 +264,7 @@ impl Ipfix {
                         ),
                         _ => "Is a collector listening there?".to_owned(),
                     };
-                    (self.say)(&format!(
+                    (self.report)(&format!(
                         "{} flow records did not reach {}: {error}. {why} Further losses are counted, \
                          but not reported here",
                         records, self.collector

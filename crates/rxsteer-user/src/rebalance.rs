@@ -97,7 +97,7 @@ impl Rebalancing {
     /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it, and publishes moves
     /// through `switch`. `last_ns` is the time of this thread's previous batch.
     #[inline]
-    pub(crate) fn come_to(
+    pub(crate) fn advance_to(
         &self,
         time_ns: u64,
         last_ns: &mut u64,
@@ -239,7 +239,7 @@ mod tests {
         let (mut counts, mut last_ns) = (Vec::new(), 0);
         for time_ns in (0..ms).map(|ms| ms * MS) {
             let balance = *seen.value().plan.config().policy.balance().unwrap();
-            rebalancing.come_to(time_ns, &mut last_ns, &balance, &switch);
+            rebalancing.advance_to(time_ns, &mut last_ns, &balance, &switch);
             if switch.has_changed(&seen) {
                 seen = switch.see();
                 steering.change(&seen.value().plan, &mut Idle::default());

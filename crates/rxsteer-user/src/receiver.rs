@@ -289,11 +289,11 @@ impl Receiver {
     ) -> Room {
         let frames = &block.frames()[first..first + count];
         if let Some(schedule) = &self.schedule {
-            schedule.come_to(frames[0].timestamp_ns, self.progress.packets.get(), &self.switch);
+            schedule.advance_to(frames[0].timestamp_ns, self.progress.packets.get(), &self.switch);
         }
         if let Some(balance) = self.steering.plan().config().policy.balance() {
             let time_ns = frames[0].timestamp_ns;
-            self.rebalancing.come_to(time_ns, &mut self.balanced_ns, balance, &self.switch);
+            self.rebalancing.advance_to(time_ns, &mut self.balanced_ns, balance, &self.switch);
         }
         if self.switch.has_changed(&self.settings) {
             self.change();

@@ -76,7 +76,7 @@ enum End {
 }
 
 /// The backlog and the number of packets that the handler is processing now.
-type InHand = Option<(usize, u32)>;
+type InProgress = Option<(usize, u32)>;
 
 impl<H: Handler> Worker<H> {
     /// Serves the backlogs until no packet can follow, or until it is stopped or dies.
@@ -85,8 +85,8 @@ impl<H: Handler> Worker<H> {
         self.slot.sleeper.serve();
         let mut slots = vec![self.slot.clone()];
         let progress = self.slot.progress.clone();
-        let mut in_hand = None;
-        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut slots, &mut in_hand)));
+        let mut in_progress = None;
+        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut slots, &mut in_progress)));
         let mut panicked = false;
         let failure = match end {
             Ok(End::Finished) => None,
@@ -96,7 +96,7 @@ impl<H: Handler> Worker<H> {
                 Some(format!("its handler panicked: {}", panic_text(&*panic)))
             }
         };
-        if let Some((backlog, packets)) = in_hand {
+        if let Some((backlog, packets)) = in_progress {
             self.backlogs[backlog].complete(packets);
             progress.drops.add(DropReason::WorkerLost, u64::from(packets));
         }
@@ -117,7 +117,7 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, in_hand: &mut InHand) -> End {
+    fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, in_progress: &mut InProgress) -> End {
         let mut polls = 0;
         loop {
             if self.group.has_abandoned() {
@@ -130,7 +130,7 @@ impl<H: Handler> Worker<H> {
             if self.ticks.as_mut().is_some_and(|ticks| ticks.is_due(self.clock)) {
                 self.handler.tick(self.slot.cpu);
             }
-            if self.poll(in_hand) {
+            if self.poll(in_progress) {
                 polls = 0;
                 continue;
             }
@@ -167,14 +167,14 @@ impl<H: Handler> Worker<H> {
     }
 
     /// One round over all backlogs. Returns whether there were packets.
-    fn poll(&mut self, in_hand: &mut InHand) -> bool {
+    fn poll(&mut self, in_progress: &mut InProgress) -> bool {
         let mut worked = false;
         for backlog in 0..self.backlogs.len() {
             // Its own backlog is emptied first, within its budget. From the others it takes the packets that wait now.
             let own = self.backlogs[backlog].own;
             let mut waiting = if own { OWN_BUDGET } else { self.backlogs[backlog].ready(u32::MAX) };
             while waiting != 0 {
-                let done = self.process(backlog, waiting.min(WEIGHT), in_hand);
+                let done = self.process(backlog, waiting.min(WEIGHT), in_progress);
                 if done == 0 {
                     break;
                 }
@@ -187,9 +187,9 @@ impl<H: Handler> Worker<H> {
 
     /// Processes the next list of a backlog, up to `most` packets. Returns their number.
     #[inline]
-    fn process(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
+    fn process(&mut self, backlog: usize, most: u32, in_progress: &mut InProgress) -> u32 {
         if self.group.any_removed() {
-            return self.process_without_removed(backlog, most, in_hand);
+            return self.process_without_removed(backlog, most, in_progress);
         }
         let Some(list) = self.backlogs[backlog].next_list(most) else { return 0 };
         let begun_ns = self.clock.now_ns();
@@ -199,7 +199,7 @@ impl<H: Handler> Worker<H> {
         let (cpu, block, packets_of) = (self.slot.cpu, list.block, list.packets);
         let socks = self.recorder.table();
         let list = PacketList { cpu, block, packets: packets_of, socks, options: self.options };
-        *in_hand = Some((backlog, packets));
+        *in_progress = Some((backlog, packets));
         if let Some(check) = &mut self.check {
             check.begin(&list);
             self.handler.handle(&list);
@@ -207,7 +207,7 @@ impl<H: Handler> Worker<H> {
         } else {
             self.handler.handle(&list);
         }
-        *in_hand = None;
+        *in_progress = None;
         self.backlogs[backlog].complete(packets);
         if self.measures {
             self.slot.progress.busy_ns.add(self.clock.now_ns() - begun_ns);
@@ -234,7 +234,12 @@ impl<H: Handler> Worker<H> {
     /// Does the same as `process`, but one packet at a time, after an interface was removed: its waiting packets are
     /// dropped and counted, as the kernel's `flush_backlog` does.
     #[cold]
-    fn process_without_removed(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
+    fn process_without_removed(
+        &mut self,
+        backlog: usize,
+        most: u32,
+        in_progress: &mut InProgress,
+    ) -> u32 {
         let mut done = 0;
         while done < most {
             let Some(list) = self.backlogs[backlog].next_list(1) else { break };
@@ -247,7 +252,7 @@ impl<H: Handler> Worker<H> {
             if removed {
                 self.slot.progress.drops.add(DropReason::InterfaceRemoved, 1);
             } else {
-                *in_hand = Some((backlog, 1));
+                *in_progress = Some((backlog, 1));
                 if let Some(check) = &mut self.check {
                     check.begin(&list);
                 }
@@ -255,7 +260,7 @@ impl<H: Handler> Worker<H> {
                 if let Some(check) = &mut self.check {
                     check.complete(&list);
                 }
-                *in_hand = None;
+                *in_progress = None;
                 self.count(1, bytes);
             }
             self.backlogs[backlog].complete(1);

@@ -76,15 +76,15 @@ pub struct Path {
     /// Whether the active configuration lets frames pass. It may be an intermediate one on the way to `requested`.
     passes_frames: bool,
     /// Whether the active configuration is the intermediate one that lets all frames pass.
-    lets_pass: bool,
+    passes_all: bool,
     /// Whether all frames of all interfaces go through the receiving CPU's ring.
     is_flushing: bool,
     pub(crate) graces: Graces,
     /// Until this is over, programs may still read the inactive configuration.
     read_until: Option<Ticket>,
     /// Interfaces whose frames are not steered yet, and those that were detached and may still be in use.
-    arriving: Vec<attach::Arriving>,
-    leaving: Vec<attach::Leaving>,
+    attaching: Vec<attach::Attaching>,
+    detaching: Vec<attach::Detaching>,
     /// These links count, and are always attached.
     _counting: [Link; 3],
     /// The program that sees a ring's thread go to sleep: needed where flows may move.
@@ -151,12 +151,12 @@ impl Path {
             is_draining: false,
             unguarded: unguarded::Unguarded::default(),
             passes_frames: false,
-            lets_pass: false,
+            passes_all: false,
             is_flushing: false,
             graces: Graces::new(Grace::new()?)?,
             read_until: None,
-            arriving: Vec::new(),
-            leaving: Vec::new(),
+            attaching: Vec::new(),
+            detaching: Vec::new(),
             _counting: counting,
             switches: None,
             desired_links: None,
@@ -219,7 +219,7 @@ impl Path {
     }
 
     /// Continues what is under way: a change, an interface that was attached or detached, or rings that drain. The owner
-    /// calls this every 50 to 250 ms, and every few milliseconds while [`Path::goes_on_soon`]. It never waits.
+    /// calls this every 50 to 250 ms, and every few milliseconds while [`Path::needs_tick_soon`]. It never waits.
     ///
     /// # Errors
     /// When the kernel refuses a ring (memory) or a tracepoint; the former settings then stay active.
@@ -242,11 +242,11 @@ impl Path {
         }
         self.balance();
         self.are_readers_gone()?;
-        self.go_on_leaving()?;
-        let have_arrived = self.go_on_arriving()?;
+        self.advance_detaching()?;
+        let have_arrived = self.advance_attaching()?;
         self.publish();
         // A failed change is tried again in the next tick.
-        if !self.go_on_changing()? || !have_arrived {
+        if !self.advance_change()? || !have_arrived {
             return Ok(Progress::Waiting);
         }
         self.publish();
@@ -273,16 +273,16 @@ impl Path {
         self.is_draining = true;
         self.quiet_ticks = 0;
         self.attach_switches()?;
-        self.goes_drained()?;
+        self.continue_drain()?;
         Ok(())
     }
 
     /// Whether the owner should call [`Path::tick`] again within a few milliseconds. Until a grace period is over, frames
     /// take a longer way through other rings, or memory stays reserved.
     #[must_use]
-    pub fn goes_on_soon(&self) -> bool {
+    pub fn needs_tick_soon(&self) -> bool {
         let waits = self.change.is_some() || self.read_until.is_some();
-        waits || !self.arriving.is_empty() || !self.leaving.is_empty()
+        waits || !self.attaching.is_empty() || !self.detaching.is_empty()
     }
 
     /// Continues until no change is under way and all frames of attached interfaces are steered, for an owner that has
@@ -302,13 +302,13 @@ impl Path {
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
         // An unknown state counts as not drained.
-        self.is_draining && self.goes_drained().unwrap_or(false)
+        self.is_draining && self.continue_drain().unwrap_or(false)
     }
 
-    fn goes_drained(&mut self) -> io::Result<bool> {
-        let is_at_rest = self.end_change()? && self.go_on_arriving()?;
+    fn continue_drain(&mut self) -> io::Result<bool> {
+        let is_at_rest = self.end_change()? && self.advance_attaching()?;
         let is_guarded = is_at_rest && self.guard_again()? && self.are_unguarded_delivered()?;
-        Ok(is_guarded && self.let_pass()? && self.are_drained()?)
+        Ok(is_guarded && self.pass_all()? && self.are_drained()?)
     }
 
     /// Whether nothing is under way in any ring. The answer takes several calls.
@@ -325,16 +325,16 @@ impl Path {
 
     /// Lets all frames pass: the frames of each flow pass once its earlier frames are delivered. Returns whether every
     /// program does so by now.
-    fn let_pass(&mut self) -> io::Result<bool> {
+    fn pass_all(&mut self) -> io::Result<bool> {
         if self.settings.shadow {
             // Frames already pass, and the slots name rings to which nothing was sent.
             return Ok(true);
         }
-        if !self.lets_pass {
+        if !self.passes_all {
             if !self.activate(&self.settings.without_steering(), false)? {
                 return Ok(false);
             }
-            self.lets_pass = true;
+            self.passes_all = true;
         }
         self.are_readers_gone()
     }

@@ -159,7 +159,7 @@ impl Model {
         self.check();
         self.meanwhile();
         let before = self.all_delivered();
-        self.thread.goes_on(count as u32, self.jiffies);
+        self.thread.run_iteration(count as u32, self.jiffies);
         self.went_on += u32::from(before != self.all_delivered());
         self.check();
         while let Some(frame) = self.batch.pop_front() {

@@ -143,7 +143,7 @@ impl World {
         match hand {
             None => self.take_some(worker),
             Some((backlog, _)) => {
-                let mut count = self.backlogs[backlog].in_hand() as u32;
+                let mut count = self.backlogs[backlog].in_progress() as u32;
                 // Sometimes it completes only a part.
                 if self.rng.chance(48) {
                     count = self.rng.between(1, count);
@@ -196,14 +196,14 @@ impl World {
             let count = if lost { &mut self.summary.lost } else { &mut self.summary.completed };
             *count += 1;
         }
-        if self.backlogs[backlog].in_hand() == 0 {
+        if self.backlogs[backlog].in_progress() == 0 {
             self.workers[worker].hand = None;
         }
     }
 
     fn complete_all(&mut self, worker: usize, lost: bool) {
         if let Some((backlog, _)) = self.workers[worker].hand {
-            self.complete(worker, self.backlogs[backlog].in_hand() as u32, lost);
+            self.complete(worker, self.backlogs[backlog].in_progress() as u32, lost);
         }
     }
 
@@ -270,7 +270,7 @@ impl World {
         self.trace.note(None, || format!("the worker of CPU {} is back", self.cpus[worker]));
         for backlog in (worker..self.backlogs.len()).step_by(self.cpus.len()) {
             let before = self.backlogs[backlog].worker;
-            if self.workers[before].hand.is_some_and(|(in_hand, _)| in_hand == backlog) {
+            if self.workers[before].hand.is_some_and(|(in_progress, _)| in_progress == backlog) {
                 // The worker that began a list finishes it.
                 self.complete_all(before, false);
             }

@@ -2,7 +2,7 @@
 
 use crate::interface_state;
 use rxsteer_host::Link;
-use rxsteer_status::{Happened, State};
+use rxsteer_status::{NewEvent, State};
 
 /// Interfaces, with their names and states at the last update.
 pub(super) struct Followed(Vec<(u32, (String, State))>);
@@ -18,12 +18,12 @@ impl Followed {
     }
 
     /// What happened to them since the last update.
-    pub(super) fn update(&mut self, links: &[Link]) -> Vec<Happened> {
+    pub(super) fn update(&mut self, links: &[Link]) -> Vec<NewEvent> {
         let changed = |(index, before): &mut (u32, (String, State))| {
             let now = interface_state::of(&before.0, Some(*index), Some(links));
-            let happened = interface_state::changed(before, &now);
+            let event = interface_state::changed(before, &now);
             *before = now;
-            happened
+            event
         };
         self.0.iter_mut().filter_map(changed).collect()
     }
@@ -49,8 +49,8 @@ mod tests {
         let (eth0, eth1) = (link(2, "eth0", true), link(3, "eth1", true));
         let mut followed = Followed::new(names.iter(), &[eth0.clone(), eth1.clone()]);
         let mut update = |links: &[Link]| {
-            let happened = followed.update(links);
-            let texts = happened.into_iter().map(|happened| (happened.kind, happened.text));
+            let events = followed.update(links);
+            let texts = events.into_iter().map(|event| (event.kind, event.text));
             (texts.collect::<Vec<_>>(), followed.is_deserted())
         };
         assert_eq!(update(&[eth0, eth1.clone()]), (vec![], false));

@@ -25,7 +25,7 @@ use open::{Way, open};
 use opened::{Named, Opened, Outgoing};
 use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::userspace::Watched;
-use rxsteer_status::{Command, EventKind, Happened};
+use rxsteer_status::{Command, EventKind, NewEvent};
 use rxsteer_user::core::matching::InterfaceName;
 use rxsteer_user::core::{CpuId, CpuSet};
 use rxsteer_user::sink::Sink;
@@ -313,10 +313,10 @@ fn handlers(outgoing: Option<Outgoing>, cpus: usize) -> anyhow::Result<Vec<Box<d
 }
 
 /// The event of an interface that packets are received from.
-fn receiving(interface: &Interface) -> Happened {
+fn receiving(interface: &Interface) -> NewEvent {
     let Interface { name, mode, .. } = interface;
     let text = format!("receiving from {} ({mode})", printable(name));
-    Happened::new(EventKind::InterfaceSteered, text).with("interface", name.clone())
+    NewEvent::new(EventKind::InterfaceSteered, text).with("interface", name.clone())
 }
 
 fn note_choice(args: &LiveArgs) {

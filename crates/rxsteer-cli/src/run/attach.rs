@@ -16,7 +16,7 @@ use rxsteer_host::{
     links,
 };
 use rxsteer_status::client::network_namespace;
-use rxsteer_status::{EventKind, Happened};
+use rxsteer_status::{EventKind, NewEvent};
 use rxsteer_user::core::limits::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, PacketRule, ThreadClass};
 use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
@@ -394,26 +394,26 @@ fn prev_power_of_two(number: u64) -> u64 {
 }
 
 /// Warnings for the user.
-pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) -> Vec<Happened> {
-    let mut say = notes.to_vec();
+pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) -> Vec<NewEvent> {
+    let mut warnings = notes.to_vec();
     if instance.settings.shadow {
-        say.push(
+        warnings.push(
             "in shadow mode every frame is processed as without rxsteer. The moves counted are those of the policy \
              alone: rxsteer does not see frames complete, so it can't count the moves that the order guard would defer"
                 .to_owned(),
         );
     }
     if instance.settings.without_guard {
-        say.push("the order guard is off: flows will be reordered".to_owned());
+        warnings.push("the order guard is off: flows will be reordered".to_owned());
     }
     let mut events = Vec::new();
     if let Some(why) = instance.path.threads_problem() {
         let text = format!("{why}. While other processes use a CPU, its ring can lose frames");
-        events.push(Happened::new(EventKind::ThreadsProblem, text));
+        events.push(NewEvent::new(EventKind::ThreadsProblem, text));
     } else if let Some(share) = instance.settings.threads.ordinary_share()
         && share < 0.05
     {
-        say.push(format!(
+        warnings.push(format!(
             "threads at {} leave an ordinary process {:.1} % of a CPU whose ring never empties; nice:{} leaves 5 %",
             instance.settings.threads,
             share * 100.0,
@@ -421,8 +421,8 @@ pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) ->
         ));
     }
     if instance.interfaces.is_empty() {
-        say.push("no interface matches yet; waiting for one to appear".to_owned());
+        warnings.push("no interface matches yet; waiting for one to appear".to_owned());
     }
-    let warning = |text| Happened::new(EventKind::Warning, text);
-    say.into_iter().map(warning).chain(events).collect()
+    let warning = |text| NewEvent::new(EventKind::Warning, text);
+    warnings.into_iter().map(warning).chain(events).collect()
 }

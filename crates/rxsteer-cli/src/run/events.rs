@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rxsteer_host::{Link, links, steered_by_kernel};
 use rxsteer_status::protocol::Answer;
-use rxsteer_status::{EventKind, Happened};
+use rxsteer_status::{EventKind, NewEvent};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -105,24 +105,24 @@ pub(crate) fn run<P: Datapath>(
             match reload {
                 Some(reload) if signal.ssi_signo == Signal::SIGHUP as u32 => {
                     let event = instance.reload(reload);
-                    say(instance, out, [event]);
+                    emit(instance, out, [event]);
                     instance.show();
                 }
                 _ => return Ok(Outcome::Success),
             }
         }
         inbox.answer(|request| instance.reply_to(request));
-        if schedule.go_on(now, instance, out) {
+        if schedule.run_due(now, instance, out) {
             instance.show();
         }
         let end = Instant::now();
         instance.rounds.took(end - now, end);
-        if instance.path.goes_on_soon() {
+        if instance.path.needs_tick_soon() {
             schedule.tick = schedule.tick.min(end + SOON);
         }
         if instance.is_deserted() {
-            let event = Happened::new(EventKind::Ended, "no interface is left to steer");
-            say(instance, out, [event]);
+            let event = NewEvent::new(EventKind::Ended, "no interface is left to steer");
+            emit(instance, out, [event]);
             return Ok(Outcome::Findings);
         }
         wait(&schedule, inbox, signals, until)?;
@@ -131,7 +131,7 @@ pub(crate) fn run<P: Datapath>(
 
 impl Schedule {
     /// Does the work that is due; returns whether there was any.
-    fn go_on<P: Datapath>(
+    fn run_due<P: Datapath>(
         &mut self,
         now: Instant,
         instance: &mut Instance<P>,
@@ -159,8 +159,8 @@ impl Schedule {
         if now >= self.sum {
             self.sum = now + summaries::POLL_INTERVAL;
             let settings = instance.shown();
-            let describe = |cpu, lately: &_, seconds| dropped(cpu, lately, seconds, &settings);
-            events.extend(self.summaries.update(now, &instance.path.lately(), describe));
+            let describe = |cpu, activity: &_, seconds| dropped(cpu, activity, seconds, &settings);
+            events.extend(self.summaries.update(now, &instance.path.activity(), describe));
             instance.events.overdue(now).iter().for_each(|event| out.take(event));
         }
         self.stale |= match &self.news {
@@ -181,13 +181,13 @@ impl Schedule {
             }
         }
         let is_news = ticks || links.is_some() || !events.is_empty();
-        say(instance, out, events);
+        emit(instance, out, events);
         is_news
     }
 }
 
 /// The events of an interface's queues.
-fn check_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<Happened> {
+fn check_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<NewEvent> {
     let (Some(used), Some(by_kernel)) = (link.rx_queues(), steered_by_kernel(link)) else {
         return Vec::new();
     };
@@ -196,14 +196,14 @@ fn check_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<Hap
 }
 
 /// Adds what happened to the instance's events, and sends them to their destination.
-pub(crate) fn say<P: Datapath>(
+pub(crate) fn emit<P: Datapath>(
     instance: &mut Instance<P>,
     out: &mut EventsOut,
-    happened: impl IntoIterator<Item = Happened>,
+    events: impl IntoIterator<Item = NewEvent>,
 ) {
     let now = Instant::now();
-    for happened in happened {
-        if let Some(event) = instance.events.add(happened, now) {
+    for event in events {
+        if let Some(event) = instance.events.add(event, now) {
             out.take(&event);
         }
     }
@@ -237,23 +237,23 @@ fn wait(
 pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut) {
     let overtaken = |why: String| {
         let text = format!("later frames may overtake frames under way: {why}");
-        Happened::new(EventKind::Warning, text)
+        NewEvent::new(EventKind::Warning, text)
     };
     let end = Instant::now() + DRAIN;
     if let Err(why) = instance.path.begin_drain() {
-        say(instance, out, [overtaken(why)]);
+        emit(instance, out, [overtaken(why)]);
     }
     while !instance.path.is_drained() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
         // This does not use the instance's tick, which may retry settings that failed before.
         if let Err(why) = instance.path.tick() {
-            say(instance, out, [overtaken(why)]);
+            emit(instance, out, [overtaken(why)]);
             break;
         }
     }
     instance.detach_all();
     // The last frames are counted for the report.
-    while instance.path.goes_on_soon() && Instant::now() < end + DETACH {
+    while instance.path.needs_tick_soon() && Instant::now() < end + DETACH {
         std::thread::sleep(SOON);
         if instance.path.tick().is_err() {
             break;

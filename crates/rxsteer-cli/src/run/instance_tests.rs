@@ -3,7 +3,7 @@
 use super::super::count;
 use super::super::datapath::{Counted, DatapathView};
 use super::*;
-use crate::summaries::Lately;
+use crate::summaries::CpuActivity;
 use rxsteer_host::Link;
 use rxsteer_user::core::{CpuId, FlowKey, Policy, ThreadClass};
 use rxsteer_xdp::{DeviceId, FlowExplained, FlowStatistics, LiveFlow, Mode, RxCounts};
@@ -89,7 +89,7 @@ impl Datapath for Mock {
         self.leaves_in = self.leaves_in.saturating_sub(1);
         Ok(self.ticks_left > 0)
     }
-    fn goes_on_soon(&self) -> bool {
+    fn needs_tick_soon(&self) -> bool {
         self.leaves_in != 0
     }
     fn is_unguarded(&self) -> bool {
@@ -111,7 +111,7 @@ impl Datapath for Mock {
         let applied = self.applied.last().map(|settings| &settings.packet_rules);
         applied.into_iter().flatten().map(|rule| (rule.clone(), 0)).collect()
     }
-    fn lately(&self) -> BTreeMap<u16, Lately> {
+    fn activity(&self) -> BTreeMap<u16, CpuActivity> {
         BTreeMap::new()
     }
 }
@@ -163,7 +163,7 @@ pub(crate) fn status(instance: &mut Instance<Mock>) -> rxsteer_status::Status {
 }
 
 /// The texts of events.
-pub(crate) fn texts(events: Vec<Happened>) -> Vec<String> {
+pub(crate) fn texts(events: Vec<NewEvent>) -> Vec<String> {
     events.into_iter().map(|event| event.text).collect()
 }
 
@@ -358,7 +358,7 @@ fn what_is_shown_is_of_the_last_time_it_was_shown() {
     assert_ne!(shown.get().attachments, attachments, "numbers of interfaces may be used again");
 }
 
-fn kinds(events: &[Happened]) -> Vec<EventKind> {
+fn kinds(events: &[NewEvent]) -> Vec<EventKind> {
     events.iter().map(|event| event.kind).collect()
 }
 
@@ -408,8 +408,8 @@ fn threads_that_lose_their_class_are_reported_once() {
 fn events_are_in_the_status() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let _latest = instance.latest();
-    for happened in instance.see_online(&"0-2".parse().unwrap()) {
-        instance.events.add(happened, Instant::now()).unwrap();
+    for event in instance.see_online(&"0-2".parse().unwrap()) {
+        instance.events.add(event, Instant::now()).unwrap();
     }
     instance.show();
     let status = status(&mut instance);

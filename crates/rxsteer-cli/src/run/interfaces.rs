@@ -7,7 +7,7 @@ use super::queue_names;
 use super::steered::{Retry, Steered};
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
-use rxsteer_status::{EventKind, Happened, State};
+use rxsteer_status::{EventKind, NewEvent, State};
 use rxsteer_user::core::counters::LiveCounter;
 use rxsteer_xdp::{Mode, Settings};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl<P: Datapath> Instance<P> {
             since: Instant::now(),
             counts: Arc::default(),
             doubtful: false,
-            said_partial: false,
+            reported_partial: false,
             address: link.address.clone(),
             remarks: Vec::new(),
             retry: None,
@@ -91,7 +91,7 @@ impl<P: Datapath> Instance<P> {
 
     /// Notes an interface's RX queues: their number, and those that the kernel steers itself. Both may have changed
     /// since the interface was attached. Returns the events.
-    pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<Happened> {
+    pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<NewEvent> {
         let is_native = self.path.mode() == Mode::Native;
         let is_it = |known: &&mut Steered<P::Device>| known.index == index && known.is_live();
         let Some(known) = self.interfaces.iter_mut().find(is_it) else { return Vec::new() };
@@ -116,20 +116,20 @@ impl<P: Datapath> Instance<P> {
         let before = std::mem::replace(&mut known.remarks, remarks);
         let new = known.remarks.iter().filter(|remark| !before.contains(remark));
         let warning = |text: &str| warning(&known.name, text);
-        let mut say: Vec<Happened> = new.map(|remark| warning(remark)).collect();
+        let mut events: Vec<NewEvent> = new.map(|remark| warning(remark)).collect();
         if known.remarks.is_empty() && !before.is_empty() {
-            say.push(warning("its RX queues are steered by rxsteer alone again"));
+            events.push(warning("its RX queues are steered by rxsteer alone again"));
         }
-        say
+        events
     }
 
     /// Finds interfaces that receive frames without a complete checksum; reports each of them once.
-    pub(crate) fn check_checksums(&mut self) -> Vec<Happened> {
-        let mut say = Vec::new();
-        for known in self.interfaces.iter_mut().filter(|known| !known.said_partial) {
+    pub(crate) fn check_checksums(&mut self) -> Vec<NewEvent> {
+        let mut events = Vec::new();
+        for known in self.interfaces.iter_mut().filter(|known| !known.reported_partial) {
             let count = known.device.map_or(0, |device| self.path.partial_checksums(device));
             if count > 0 {
-                known.said_partial = true;
+                known.reported_partial = true;
                 let text = format!(
                     "{} came without a complete TCP, UDP or SCTP checksum: the sender has checksum offload on. Such \
                      frames pass and are not steered, since receivers would drop them after a redirect; rxsteer status \
@@ -137,14 +137,14 @@ impl<P: Datapath> Instance<P> {
                      veth's other end, in its network namespace; rxsteer peers finds and switches those)",
                     plural(usize::try_from(count).unwrap_or(usize::MAX), "frame")
                 );
-                say.push(warning(&known.name, &text));
+                events.push(warning(&known.name, &text));
             }
         }
-        say
+        events
     }
 
     /// The event of an interface that is steered from now on.
-    pub(crate) fn steering(&self, name: &str) -> Happened {
+    pub(crate) fn steering(&self, name: &str) -> NewEvent {
         steered(name, self.steering_text(name))
     }
 
@@ -168,7 +168,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// The event of an interface that appeared, with the queues in the settings that it does not have.
-    fn steering_from_now(&self, link: &Link) -> Happened {
+    fn steering_from_now(&self, link: &Link) -> NewEvent {
         let there = (link.name.as_str(), (self.fixed.rx_queues)(link));
         let lacking = queue_names::lacking(&self.settings, there);
         let text = self.steering_text(&link.name);
@@ -185,11 +185,11 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Notes which interfaces exist now; returns the events.
-    pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<Happened> {
-        let mut say = Vec::new();
+    pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<NewEvent> {
+        let mut events = Vec::new();
         for known in &mut self.interfaces {
             if known.is_live() {
-                say.extend(see(&mut self.path, &self.settings, known, links));
+                events.extend(see(&mut self.path, &self.settings, known, links));
                 let link = links.iter().find(|link| link.index == known.index);
                 known.rx_queues = link.map_or(known.rx_queues, self.fixed.rx_queues);
             } else if matches!(known.state, State::Detached | State::Refused)
@@ -211,14 +211,14 @@ impl<P: Datapath> Instance<P> {
         // A number and flow tables may be free a moment later.
         self.has_postponed = self.is_detaching();
         if self.has_postponed {
-            return say;
+            return events;
         }
         for link in links {
             if self.is_new(link) {
-                say.extend(self.welcome(link, links, now));
+                events.extend(self.welcome(link, links, now));
             }
         }
-        say
+        events
     }
 
     /// Keeps the counts of detached interfaces once they are complete.
@@ -235,7 +235,7 @@ impl<P: Datapath> Instance<P> {
     /// Retries one refused interface that matches a pattern, if its time has come: the reason for the refusal (an
     /// offload, for example) may be gone. Returns no event if the interface is still refused. Only one interface is
     /// tried at a time, since this thread also makes the ticks that keep flows moving.
-    pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<Happened> {
+    pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<NewEvent> {
         let place = self.next_retry(now)?;
         let index = self.interfaces[place].index;
         let link = links.iter().find(|link| link.index == index)?;
@@ -320,7 +320,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Attaches to an interface that appeared.
-    fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<Happened> {
+    fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<NewEvent> {
         let is_refused = |known: &&Steered<P::Device>| known.state == State::Refused;
         if self.interfaces.iter().filter(is_refused).count() >= MAX_REFUSED {
             // Enough interfaces were already reported as refused.
@@ -330,7 +330,7 @@ impl<P: Datapath> Instance<P> {
             return Some(self.steering_from_now(link));
         };
         let text = format!("{} is not steered: {why}", link.name);
-        let event = Happened::new(EventKind::InterfaceRefused, text)
+        let event = NewEvent::new(EventKind::InterfaceRefused, text)
             .with("interface", link.name.clone())
             .with("why", why.clone());
         self.interfaces.push(Steered {
@@ -344,7 +344,7 @@ impl<P: Datapath> Instance<P> {
             since: now,
             counts: Arc::default(),
             doubtful: false,
-            said_partial: false,
+            reported_partial: false,
             address: link.address.clone(),
             remarks: Vec::new(),
             retry: Some(Retry::first(now)),
@@ -391,7 +391,7 @@ fn see<P: Datapath>(
     settings: &Settings,
     known: &mut Steered<P::Device>,
     links: &[Link],
-) -> Option<Happened> {
+) -> Option<NewEvent> {
     let device = known.device?;
     let attached = path.is_attached(device);
     let link = links.iter().find(|link| link.index == known.index);
@@ -413,7 +413,7 @@ fn see<P: Datapath>(
         path.detach(device);
         (known.state, known.why) = (state, Some(why.to_owned()));
         let text = format!("{} is no longer steered: {why}", known.name);
-        let event = Happened::new(EventKind::InterfaceGone, text);
+        let event = NewEvent::new(EventKind::InterfaceGone, text);
         return Some(event.with("interface", known.name.clone()).with("state", state.name()));
     };
     known.doubtful = false;
@@ -431,17 +431,17 @@ fn see<P: Datapath>(
         lines.push(format!("{} is {}", known.name, if link.up { "up again" } else { "down" }));
     }
     (!lines.is_empty()).then(|| {
-        let event = Happened::new(EventKind::InterfaceChanged, lines.join("; "));
+        let event = NewEvent::new(EventKind::InterfaceChanged, lines.join("; "));
         event.with("interface", known.name.clone()).with("state", known.state.name())
     })
 }
 
-fn steered(name: &str, text: String) -> Happened {
-    Happened::new(EventKind::InterfaceSteered, text).with("interface", name)
+fn steered(name: &str, text: String) -> NewEvent {
+    NewEvent::new(EventKind::InterfaceSteered, text).with("interface", name)
 }
 
-fn warning(name: &str, text: &str) -> Happened {
-    let event = Happened::new(EventKind::InterfaceWarning, format!("{name}: {text}"));
+fn warning(name: &str, text: &str) -> NewEvent {
+    let event = NewEvent::new(EventKind::InterfaceWarning, format!("{name}: {text}"));
     event.with("interface", name)
 }
 

@@ -149,11 +149,11 @@ mod running {
         instance.path.tick_until_done()?;
         let mut out = events_to.begin()?;
         let steered = instance.interfaces.iter().map(|known| instance.steering(&known.name));
-        let mut happened: Vec<_> = steered.collect();
-        happened.extend(attach::warnings(&instance, &notes));
+        let mut events: Vec<_> = steered.collect();
+        events.extend(attach::warnings(&instance, &notes));
         // The warnings contain it.
-        instance.threads_said = instance.path.threads_problem().map(|why| why.to_string());
-        events::say(&mut instance, &mut out, happened);
+        instance.threads_reported = instance.path.threads_problem().map(|why| why.to_string());
+        events::emit(&mut instance, &mut out, events);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let (json, to_stderr) = (args.json, settings.fixed.events.is_stdout());
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));

@@ -8,7 +8,7 @@ use super::instance::Instance;
 use crate::output::error_text;
 use crate::settable::cant_change;
 use crate::settings_file;
-use rxsteer_status::{EventKind, Happened};
+use rxsteer_status::{EventKind, NewEvent};
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
 use rxsteer_xdp::Settings;
@@ -66,7 +66,7 @@ impl Reload {
             .as_deref()
             .and_then(|path| Some((path, settings_file::text(path).ok()?)));
         let Some((path, text)) = text else { return why };
-        let place = settings_file::place_of(&settings_file::said(&text).0, &why);
+        let place = settings_file::place_of(&settings_file::parse(&text).0, &why);
         place.map_or(why.clone(), |place| settings_file::placed(path, &text, place, &why))
     }
 
@@ -109,7 +109,7 @@ impl Reload {
 
 impl<P: Datapath> Instance<P> {
     /// Reads the file again, and begins the change to its settings; returns the event.
-    pub(crate) fn reload(&mut self, reload: &Reload) -> Happened {
+    pub(crate) fn reload(&mut self, reload: &Reload) -> NewEvent {
         let (file, before) = (reload.file(), self.settings.clone());
         let cpus = self.cpus.clone();
         let mut change = |wanted| self.change_to(wanted).map_err(|why| reload.placed(why));
@@ -127,7 +127,7 @@ impl<P: Datapath> Instance<P> {
                 (EventKind::Reloaded, text)
             }
         };
-        Happened::new(kind, text).with("file", file)
+        NewEvent::new(kind, text).with("file", file)
     }
 }
 

@@ -19,7 +19,7 @@ struct Windows {
 }
 
 impl Windows {
-    fn come_to(&mut self, now: Instant) {
+    fn advance_to(&mut self, now: Instant) {
         let age = self.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
         if self.begun.is_some() && age < WINDOW {
             return;
@@ -34,14 +34,14 @@ impl Rounds {
     /// Notes that a round ended at `now`.
     pub(crate) fn took(&self, time: Duration, now: Instant) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.come_to(now);
+        windows.advance_to(now);
         windows.present = windows.present.max(time);
     }
 
     /// The longest round of the last 10 to 20 seconds, in nanoseconds.
     pub(crate) fn longest_ns(&self, now: Instant) -> u64 {
         let mut windows = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.come_to(now);
+        windows.advance_to(now);
         windows.present.max(windows.before).as_nanos() as u64
     }
 }

@@ -16,7 +16,7 @@ use rxsteer_status::control::{Control, Server};
 use rxsteer_status::protocol::{Answer, Changed, Request};
 use rxsteer_status::registry::{self, Registered};
 use rxsteer_status::userspace::Watched;
-use rxsteer_status::{Command, EventKind, Happened, client};
+use rxsteer_status::{Command, EventKind, NewEvent, client};
 use rxsteer_user::core::CpuSet;
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::{ChangeError, SteerChange};
@@ -96,11 +96,11 @@ impl Attending {
         about: About,
         watched: Watched,
         out: EventsOut,
-        started: Vec<Happened>,
+        started: Vec<NewEvent>,
     ) -> Option<Attending> {
         let begun = Instant::now();
         let mut events = Events::new(begun, out);
-        started.into_iter().for_each(|happened| events.add(begun, happened));
+        started.into_iter().for_each(|event| events.add(begun, event));
         let has_lines = events.has_lines();
         if place.is_none() && !has_lines {
             return None;
@@ -236,7 +236,7 @@ impl Server for Answers {
             Request::Set { settings } => {
                 let why = self.set(settings).err()?;
                 let text = format!("{} is refused: {why}", settings.join(" "));
-                let event = Happened::new(EventKind::ChangeRefused, text);
+                let event = NewEvent::new(EventKind::ChangeRefused, text);
                 self.news.add(Instant::now(), event.with("settings", settings.clone()));
                 Answer::Error(why)
             }

@@ -164,7 +164,7 @@ fn end_without_an_interface_is_an_event() {
             })
             .collect();
         news.changes(&last);
-        news.ended().map(|happened| happened.kind)
+        news.ended().map(|event| event.kind)
     };
     assert_eq!(end(&[State::Deleted, State::Deleted]), Some(EventKind::Ended));
     assert_eq!(end(&[State::Deleted, State::Down]), None);

@@ -57,7 +57,7 @@ pub(crate) struct Cost {
 
 /// The work in hand.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct InHand {
+pub(crate) struct CurrentWork {
     pub(crate) began_ns: u64,
     /// When it is complete. A thread may be interrupted before.
     pub(crate) complete_ns: u64,
@@ -70,7 +70,7 @@ pub(crate) struct InHand {
     pub(crate) ns_per_cost: f64,
 }
 
-impl InHand {
+impl CurrentWork {
     pub(crate) fn all(&self) -> f64 {
         self.extra + self.cost.receiving + self.cost.protocol + self.cost.application
     }
@@ -95,7 +95,7 @@ pub(crate) struct CpuState {
     pub(crate) cache: u16,
     pub(crate) online: bool,
     pub(crate) state: State,
-    pub(crate) in_hand: InHand,
+    pub(crate) current: CurrentWork,
     /// Work takes whole nanoseconds; this is the remaining fraction.
     pub(crate) fraction_ns: f64,
     /// The unfinished poll or turn at a backlog, and how many more packets it may process.
@@ -151,7 +151,7 @@ impl CpuState {
             cache,
             online: true,
             state: State::Idle,
-            in_hand: InHand::default(),
+            current: CurrentWork::default(),
             fraction_ns: 0.0,
             turn: None,
             left: 0,

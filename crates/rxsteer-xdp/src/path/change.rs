@@ -2,7 +2,7 @@
 //!
 //! A comment at each step names what the step prevents; docs/in-kernel.md lists the steps in order.
 
-use super::attach::{Arriving, Device, Passing};
+use super::attach::{Attaching, Device, Passing};
 use super::{DrainSearches, Path, attach};
 use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES, PARSE_NUMBERS};
 use crate::compile::{Local, compile};
@@ -49,7 +49,7 @@ impl Change {
 impl Path {
     /// Continues the change under way, and begins the requested one if that is possible now. Returns whether none is
     /// left.
-    pub(super) fn go_on_changing(&mut self) -> Result<bool, LoadError> {
+    pub(super) fn advance_change(&mut self) -> Result<bool, LoadError> {
         self.replace_pending()?;
         if !self.end_change()? {
             return Ok(false);
@@ -82,7 +82,7 @@ impl Path {
     /// Begins the change, unless it must wait for frames or for an interface; returns whether it began.
     fn begin_change(&mut self, settings: &Settings) -> Result<bool, LoadError> {
         // The frames of an interface that arrives go through other rings for a while.
-        if self.arriving.iter().any(Arriving::is_first) {
+        if self.attaching.iter().any(Attaching::is_first) {
             return Ok(false);
         }
         self.attach_tracepoints(settings)?;
@@ -93,7 +93,7 @@ impl Path {
         }
         // In shadow mode every frame passes, so no frame may be under way in a ring.
         let enters_shadow = settings.shadow && !self.settings.shadow;
-        if enters_shadow && !(self.let_pass()? && self.are_drained()?) {
+        if enters_shadow && !(self.pass_all()? && self.are_drained()?) {
             return Ok(false);
         }
         if !self.are_readers_gone()? || self.make_rings(settings)? == Made::Later {
@@ -174,11 +174,11 @@ impl Path {
         for number in 0..self.devices.len() {
             let Some(device) = &self.devices[number] else { continue };
             let (index, is_flushing) = (device.ifindex, self.is_flushing);
-            let arriving = self.arriving.iter().find(|arriving| arriving.number == number);
-            let flushes = match arriving {
+            let attaching = self.attaching.iter().find(|attaching| attaching.number == number);
+            let flushes = match attaching {
                 // It is not in the table yet.
-                Some(Arriving { passing: None, .. }) => continue,
-                Some(Arriving { passing: Some(_), .. }) => true,
+                Some(Attaching { passing: None, .. }) => continue,
+                Some(Attaching { passing: Some(_), .. }) => true,
                 None => is_flushing,
             };
             let flags = &mut self.bss().steer_devices[(index % MAX_DEVICES) as usize].flags;
@@ -238,7 +238,7 @@ impl Path {
         abi::activate(&mut bss.steer_active, part);
         self.read_until = Some(self.graces.begin());
         self.passes_frames = settings.has_passed_flows();
-        self.lets_pass = false;
+        self.passes_all = false;
         Ok(true)
     }
 

@@ -95,7 +95,7 @@ impl Path {
             if !self.graces.has_passed(ticket)? {
                 return Ok(false);
             }
-            self.lose_slots();
+            self.note_unrecorded();
         }
         self.unguarded.approach = None;
         if self.unguarded.holds {
@@ -113,14 +113,14 @@ impl Path {
                 return Ok(false);
             }
             self.unguarded.ends = false;
-            self.lose_slots();
+            self.note_unrecorded();
         }
         Ok(true)
     }
 
     /// Notes that flows may have frames under way that no slot records. Everything sent until now must be delivered before
     /// rules change.
-    fn lose_slots(&mut self) {
+    fn note_unrecorded(&mut self) {
         let rings = self.loaded.rings.lock();
         self.unguarded.left = Some(rings.snapshot_since(rings.sent_to_all()));
     }
@@ -156,7 +156,7 @@ impl Path {
         let is_quiet = now == std::mem::replace(&mut self.unguarded.off_target, now);
         match self.unguarded.approach.take() {
             Some((approach, off_target)) => {
-                let approach = self.go_on(approach, off_target)?;
+                let approach = self.advance(approach, off_target)?;
                 self.unguarded.approach = approach.map(|approach| (approach, off_target));
             }
             // Starting is pointless as long as flows still move.
@@ -167,7 +167,7 @@ impl Path {
     }
 
     /// Takes the next step if it is time for it.
-    fn go_on(&mut self, approach: Approach, off_target: u64) -> io::Result<Option<Approach>> {
+    fn advance(&mut self, approach: Approach, off_target: u64) -> io::Result<Option<Approach>> {
         Ok(Some(match approach {
             Approach::Counted(ticket) if self.graces.is_over(ticket)? => {
                 let sent = self.loaded.rings.lock().sent_to_all();
@@ -210,13 +210,13 @@ impl Path {
     fn end_approach(&mut self, snapshots: &[Snapshot], off_target: u64) -> io::Result<()> {
         let are_delivered = self.loaded.rings.lock().are_delivered(snapshots);
         if !are_delivered || self.off_target() != off_target {
-            self.lose_slots();
+            self.note_unrecorded();
             return Ok(());
         }
         let activated = self.activate(&self.settings.clone(), true);
         if !matches!(activated, Ok(true)) {
             // That slots were unset must not be forgotten.
-            self.lose_slots();
+            self.note_unrecorded();
             return activated.map(|_| ());
         }
         self.unguarded = Unguarded { holds: true, ..Unguarded::default() };

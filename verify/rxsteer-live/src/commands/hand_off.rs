@@ -14,7 +14,7 @@ use rxsteer_lab::{
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::Value;
 
-use super::bpf_cost::come_to_rest;
+use super::bpf_cost::tick_until_steady;
 use super::rounds::{Plan, Variant, measure};
 
 /// Live frames on CPU 0, dropped where they arrive on CPU 1: rxsteer beside a program that only
@@ -104,7 +104,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
     receiver
         .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, options.partial)))?
         .context("can't attach")?;
-    come_to_rest(&mut path)?;
+    tick_until_steady(&mut path)?;
     Ok(path)
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let listen = ["in0", "--policy", "rps", "--cpus", "0-1", "--listen", "127.0.0.1:0"];
     let steering = Steering::start(receiver, &listen)?;
     let said = "rxsteer: metrics and page at http://";
-    steering.says(said, Duration::from_secs(10))?;
+    steering.wait_for_stderr(said, Duration::from_secs(10))?;
     let stderr = steering.stderr();
     let address = stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/'));
     let address: SocketAddr =

@@ -390,7 +390,7 @@ fn several_tx_queues_are_refused_where_flows_move() {
         let live = Steering::begin_live_by(middle, &[], &arguments(policy, &["--io", "packet"]));
         let (mut live, soon) = (live.unwrap(), Duration::from_secs(20));
         assert_eq!(live.wait(soon).unwrap().code(), Some(2), "{policy}");
-        live.says("2 TX queues", soon).unwrap();
+        live.wait_for_stderr("2 TX queues", soon).unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();

@@ -86,7 +86,7 @@ fn connections_of_containers_with_checksum_offload_live_under_every_policy() {
         set(&socket, settings);
         assert_eq!(works(&testbed, 0), Ok(()), "{settings}: {}", steering.stderr());
     }
-    steering.says("ethtool -K PEER tx off", SOON).unwrap();
+    steering.wait_for_stderr("ethtool -K PEER tx off", SOON).unwrap();
     let stderr = steering.stderr();
     assert_eq!(stderr.matches("without a complete").count(), 1, "it is said once: {stderr}");
     let (partial, redirected) = counted(&socket);
@@ -110,9 +110,9 @@ fn container_that_appears_under_a_pattern_keeps_its_connections() {
     assert_eq!(works(&testbed, 0), Ok(()), "{}", steering.stderr());
     testbed.another_link(LinkOptions::default()).unwrap();
     testbed.sender().run("ethtool -K out1 tx on").unwrap();
-    steering.says("steering in1", SOON).unwrap();
+    steering.wait_for_stderr("steering in1", SOON).unwrap();
     assert_eq!(works(&testbed, 1), Ok(()), "{}", steering.stderr());
-    steering.says("in1: ", SOON).unwrap();
+    steering.wait_for_stderr("in1: ", SOON).unwrap();
     let totals = steering.totals().unwrap();
     assert_eq!((totals.dropped(), totals.unaccounted()), (0, 0), "{totals:?}");
 }

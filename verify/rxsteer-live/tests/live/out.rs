@@ -42,7 +42,7 @@ impl Running {
     }
 
     /// Waits until its standard error contains the words.
-    pub(crate) fn says(&mut self, words: &str) {
+    pub(crate) fn wait_for_stderr(&mut self, words: &str) {
         until(&format!("says {words}"), || {
             assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.said());
             self.said().contains(words)
@@ -165,7 +165,7 @@ fn tcpdump(namespace: &Namespace, interface: &str, into: &Path) -> Running {
     let mut command = namespace.command("tcpdump");
     command.args(["-i", interface, "-Z", "root", "-U", "-B", "65536", "-w"]).arg(into);
     let mut tcpdump = Running::start(command.arg("net 10.9.0.0/16"));
-    tcpdump.says("listening on");
+    tcpdump.wait_for_stderr("listening on");
     tcpdump
 }
 
@@ -195,7 +195,7 @@ fn taps_and_interfaces_carry_every_frame_in_order() {
     let frames = numbered(8000);
     for (out, read) in [("tap:w%d", "w"), ("veth:v%d", "p")] {
         let mut live = live(receiver, &["--out", out]);
-        live.says("receiving from");
+        live.wait_for_stderr("receiving from");
         let captures = [0, 1].map(|cpu| folder.path().join(format!("{read}{cpu}.pcap")));
         let captures = [captures[0].as_path(), captures[1].as_path()];
         let readers = [0, 1].map(|cpu| tcpdump(receiver, &format!("{read}{cpu}"), captures[cpu]));
@@ -222,7 +222,7 @@ fn no_tap_is_left_of_one_that_was_killed() {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let receiver = testbed.receiver();
     let mut live = live(receiver, &["--out", "tap:w%d"]);
-    live.says("receiving from");
+    live.wait_for_stderr("receiving from");
     assert!(has(receiver, "w0") && has(receiver, "w1"));
     live.signal("-KILL");
     live.ended();
@@ -237,7 +237,7 @@ fn interface_that_goes_down_is_said_and_the_other_goes_on() {
     let (receiver, link) = (testbed.receiver(), testbed.link());
     let _pass = Pass::attach(receiver, &link.far).unwrap();
     let mut live = live(receiver, &["--out", "tap:w%d"]);
-    live.says("receiving from");
+    live.wait_for_stderr("receiving from");
     receiver.ip("link set w1 down").unwrap();
     let frames = numbered(2000);
     send_recorded(testbed.sender(), link, 0, &frames).unwrap();

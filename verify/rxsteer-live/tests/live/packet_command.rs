@@ -194,5 +194,5 @@ fn missing_privileges_are_named() {
     let arguments = ["in0", "--io", "packet", "--cpus", "0-0"];
     let mut live = Steering::begin_live_by(testbed.receiver(), &by, &arguments).unwrap();
     assert_eq!(live.wait(SOON).unwrap().code(), Some(2));
-    live.says("CAP_NET_RAW", SOON).unwrap();
+    live.wait_for_stderr("CAP_NET_RAW", SOON).unwrap();
 }

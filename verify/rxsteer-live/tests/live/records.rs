@@ -238,8 +238,8 @@ fn full_disk_is_said_and_survived() {
     };
     send(0);
     let timeout = Duration::from_secs(30);
-    steering.says("can't write flow records to", timeout).unwrap();
-    steering.says("Make room there", timeout).unwrap();
+    steering.wait_for_stderr("can't write flow records to", timeout).unwrap();
+    steering.wait_for_stderr("Make room there", timeout).unwrap();
     // There is room again.
     let (mut deleted, mut packets) = (0, 0);
     for path in complete(disk.0.path()) {
@@ -260,7 +260,7 @@ fn full_disk_is_said_and_survived() {
             (deleted, packets) = (deleted + 1, packets + count);
         }
     }
-    steering.says("flow records are written again", timeout).unwrap();
+    steering.wait_for_stderr("flow records are written again", timeout).unwrap();
     let said = steering.stderr();
     assert_eq!(said.matches("can't write flow records").count(), 1, "once a minute: {said}");
     let (report, _) = steering.stop().unwrap();

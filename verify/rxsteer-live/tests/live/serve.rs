@@ -42,7 +42,7 @@ fn metrics_and_page_show_what_status_shows() {
         ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket, "--listen", "127.0.0.1:0"];
     let steering = Steering::start(receiver, &arguments).unwrap();
     let said = "rxsteer: metrics and page at http://";
-    steering.says(said, Duration::from_secs(10)).unwrap();
+    steering.wait_for_stderr(said, Duration::from_secs(10)).unwrap();
     let stderr = steering.stderr();
     let address =
         stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/')).unwrap();

@@ -75,9 +75,9 @@ fn threads_made_at_any_time_have_the_class_and_take_it_with_them() {
             let former: Vec<RingThread> =
                 threads().into_iter().filter(|thread| thread.cpu == 1).collect();
             let gone = offline(1).unwrap();
-            steering.says("CPU 1 went offline", TIMEOUT).unwrap();
+            steering.wait_for_stderr("CPU 1 went offline", TIMEOUT).unwrap();
             drop(gone);
-            steering.says("CPU 1 is online again", TIMEOUT).unwrap();
+            steering.wait_for_stderr("CPU 1 is online again", TIMEOUT).unwrap();
             assert_eq!(classes_after(&steering, &former), FIRST, "of a CPU that came back");
         }
     }
@@ -119,7 +119,7 @@ fn without_cap_sys_nice_it_steers_and_says_what_to_do() {
     let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
     let bare = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"];
     let steering = Steering::start_by(testbed.receiver(), &bare, &arguments).unwrap();
-    steering.says("CAP_SYS_NICE", Duration::from_secs(20)).unwrap();
+    steering.wait_for_stderr("CAP_SYS_NICE", Duration::from_secs(20)).unwrap();
     assert_eq!(classes_after(&steering, &[]), ["SCHED_OTHER 0"; 2]);
     let status = status(&socket);
     assert!(status["threads_problem"].as_str().unwrap().contains("CAP_SYS_NICE"), "{status}");

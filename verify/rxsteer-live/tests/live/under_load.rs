@@ -27,7 +27,7 @@ impl Run<'_> {
     }
 
     /// Waits until frames arrive that are sent from now on.
-    fn goes_on(&self) {
+    fn wait_for_new_frames(&self) {
         let (begun, before) = (Instant::now(), self.frames());
         while self.frames() < before + 1000 {
             assert!(
@@ -63,7 +63,7 @@ fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, T
         let stopping = super::Stop(&stop);
         let mut run =
             Run { testbed: &testbed, steering: &mut steering, socket: &socket, check: &check };
-        run.goes_on();
+        run.wait_for_new_frames();
         // Ends the sender, also when a check fails.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fault(&mut run)));
         drop(stopping);
@@ -94,7 +94,7 @@ fn interface_that_goes_down_and_up_is_steered_again() {
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
-            run.goes_on();
+            run.wait_for_new_frames();
         }
     }));
 }
@@ -106,7 +106,7 @@ fn another_mtu_stops_nothing() {
     is_sound(with_load(LinkOptions::default(), |run| {
         for mtu in [1400, 1500, 1300] {
             run.testbed.receiver().ip(&format!("link set in0 mtu {mtu}")).unwrap();
-            run.goes_on();
+            run.wait_for_new_frames();
         }
     }));
 }
@@ -119,7 +119,7 @@ fn another_number_of_queues_stops_nothing_and_has_its_tables() {
     is_sound(with_load(options, |run| {
         run.testbed.receiver().run("ethtool -L in0 rx 2").unwrap();
         run.testbed.sender().run("ethtool -L out0 tx 2").unwrap();
-        run.goes_on();
+        run.wait_for_new_frames();
         // A named interface has flow tables for as many queues as there are CPUs.
         std::thread::sleep(Duration::from_secs(2));
         assert!(!run.steering.stderr().contains("flow tables for"), "{}", run.steering.stderr());
@@ -134,8 +134,8 @@ fn others_go_on_when_an_interface_moves_to_another_namespace() {
         let other = Namespace::new().unwrap();
         let moves = format!("link set in1 netns {}", other.name());
         run.testbed.receiver().ip(&moves).unwrap();
-        run.steering.says("in1 is no longer steered", SOON).unwrap();
-        run.goes_on();
+        run.steering.wait_for_stderr("in1 is no longer steered", SOON).unwrap();
+        run.wait_for_new_frames();
     }));
 }
 
@@ -146,12 +146,14 @@ fn kernel_rps_that_is_switched_on_afterwards_is_reported() {
     let (_, totals) = with_load(LinkOptions::default(), |run| {
         let receiver = run.testbed.receiver();
         receiver.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", "1").unwrap();
-        run.steering.says("in0: the kernel's RPS is on for RX queue 0", SOON).unwrap();
-        run.goes_on();
+        run.steering.wait_for_stderr("in0: the kernel's RPS is on for RX queue 0", SOON).unwrap();
+        run.wait_for_new_frames();
         let status = ask(&["status", "--socket", run.socket]);
         assert!(status.contains("the kernel's RPS is on"), "{status}");
         receiver.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", "0").unwrap();
-        run.steering.says("in0: its RX queues are steered by rxsteer alone again", SOON).unwrap();
+        run.steering
+            .wait_for_stderr("in0: its RX queues are steered by rxsteer alone again", SOON)
+            .unwrap();
     });
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
@@ -165,7 +167,7 @@ fn another_program_can_not_take_its_place() {
         let program = super::program_on(receiver, "in0");
         assert!(Pass::attach(receiver, &run.testbed.link().far).is_err());
         assert_eq!(super::program_on(receiver, "in0"), program);
-        run.goes_on();
+        run.wait_for_new_frames();
     }));
 }
 
@@ -212,11 +214,11 @@ fn frames_flow_while_it_is_stopped_and_all_are_counted() {
         signal("-STOP");
         let stopped = Instant::now();
         while stopped.elapsed() < slice(Duration::from_secs(5), Duration::from_secs(10)) {
-            run.goes_on();
+            run.wait_for_new_frames();
         }
         signal("-CONT");
         set(run.socket, "policy=sparse");
-        run.goes_on();
+        run.wait_for_new_frames();
     }));
 }
 
@@ -276,7 +278,7 @@ fn programs_run_or_are_refused_without_the_jit() {
         Ok(steering) => {
             steering.totals().unwrap();
             drop(testbed);
-            is_sound(with_load(LinkOptions::default(), |run| run.goes_on()));
+            is_sound(with_load(LinkOptions::default(), |run| run.wait_for_new_frames()));
         }
         // Linux 6.1 loads no callback without the JIT.
         Err(why) => {

@@ -96,7 +96,7 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
                     // A ring of former settings may end meanwhile, and its thread with it.
                     let gone = || !Path::new("/proc").join(thread.process.to_string()).exists();
                     thread
-                        .go_last()
+                        .set_lowest_priority()
                         .or_else(|error| if gone() { Ok(()) } else { Err(error) })
                         .unwrap();
                 }
