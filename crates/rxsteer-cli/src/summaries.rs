@@ -13,7 +13,7 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The time that one summary covers.
 const SUMMARY: Duration = Duration::from_secs(60);
 /// Fewer drops than this are not reported.
-const LEAST_DROPS: u64 = 10;
+const MIN_DROPS: u64 = 10;
 /// Drops are reported from this share of the CPU's packets on: one of so many.
 const ONE_OF: u64 = 1000;
 
@@ -59,7 +59,7 @@ impl CpuActivity {
 
     /// Whether so many were dropped that it is reported.
     fn is_over(&self) -> bool {
-        let are_many = |drops: u64, of: u64| drops >= LEAST_DROPS && drops * ONE_OF >= of;
+        let are_many = |drops: u64, of: u64| drops >= MIN_DROPS && drops * ONE_OF >= of;
         let lost = self.drops.total() - self.drops.flow_limit;
         are_many(lost, self.delivered + lost) || are_many(self.drops.flow_limit, self.received)
     }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what has to come.
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An instance of this process, under traffic that goes on with each reading.
 fn instance(path: &Path) -> Instance {
@@ -75,7 +75,7 @@ impl Screen {
             if is(&text) {
                 return text;
             }
-            assert!(begun.elapsed() < SOON, "{what} did not come:\n{text}");
+            assert!(begun.elapsed() < TIMEOUT, "{what} did not come:\n{text}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

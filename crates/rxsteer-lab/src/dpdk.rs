@@ -17,7 +17,7 @@ use std::time::Duration;
 const SOURCE: &str = include_str!("dpdk.c");
 
 /// Why it cannot be measured here, if so.
-pub(crate) fn lacks() -> Option<String> {
+pub(crate) fn unavailable() -> Option<String> {
     let has =
         |program: &str, arguments: &[&str]| output(Command::new(program).args(arguments)).is_ok();
     (!has("pkg-config", &["--exists", "libdpdk"]) || !has("cc", &["--version"])).then(|| {

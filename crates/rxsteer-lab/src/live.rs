@@ -22,7 +22,7 @@ pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/live
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
 const LIVE_FRAMES: u32 = 1 << 1;
 /// The most frames that a call requests.
-const A_CALL: u64 = 1_000_000;
+const MAX_FRAMES_PER_CALL: u64 = 1_000_000;
 /// The bytes that the programs cut off each frame; lab.h has the reason.
 pub(crate) const SPARE: usize = LAB_SPARE as usize;
 /// The destination of frames without a listener: the receiver does not have this address, and drops them.
@@ -167,7 +167,7 @@ impl LiveFrames {
             let mut left = frames;
             let mut took = Duration::ZERO;
             while left > 0 {
-                let now = left.min(A_CALL);
+                let now = left.min(MAX_FRAMES_PER_CALL);
                 took += self.call(now)?;
                 left -= now;
             }

@@ -28,7 +28,7 @@ pub(crate) const IN_RING: u64 = 100_000;
 /// sender may take half a second.
 const BLOCKS: u32 = 512;
 /// Frames that have not arrived after this time are lost.
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to check whether reading may begin, or has ended.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// How many ports to try to find two flows that fanout puts on one thread.
@@ -145,7 +145,7 @@ impl Receiving<'_> {
             let begun = Instant::now();
             while !self.gate.is_ready.load(Ordering::Acquire)
                 && !thread.is_finished()
-                && begun.elapsed() < SOON
+                && begun.elapsed() < TIMEOUT
             {
                 sleep(POLL_INTERVAL);
             }
@@ -154,7 +154,7 @@ impl Receiving<'_> {
             sleep(Duration::from_millis(20));
             let begun = Instant::now();
             self.gate.is_held.store(false, Ordering::Release);
-            while total(&seen) < IN_RING && !thread.is_finished() && begun.elapsed() < SOON {
+            while total(&seen) < IN_RING && !thread.is_finished() && begun.elapsed() < TIMEOUT {
                 sleep(POLL_INTERVAL);
             }
             let took = begun.elapsed();

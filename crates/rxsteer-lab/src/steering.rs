@@ -30,14 +30,14 @@ pub fn use_program(path: PathBuf) {
 /// The binary under test: `RXSTEER_BIN`, that of [`use_program`], or the one that cargo built next to this program. The
 /// error explains why the binary is missing, or that it has no `run`.
 pub fn rxsteer() -> std::result::Result<PathBuf, String> {
-    let beside = || {
+    let default = || {
         let own = std::env::current_exe().ok()?;
         // Programs are in a folder of the build, and tests in a subfolder of it.
         let mut folders = own.ancestors().skip(1).take(2).map(|folder| folder.join("rxsteer"));
         folders.find(|path| path.is_file())
     };
     let chosen = std::env::var_os("RXSTEER_BIN").map(PathBuf::from);
-    let path = chosen.or_else(|| PROGRAM.get().cloned()).or_else(beside).unwrap_or_default();
+    let path = chosen.or_else(|| PROGRAM.get().cloned()).or_else(default).unwrap_or_default();
     if !path.is_file() {
         return Err(format!(
             "no rxsteer at {}; build it (cargo build -p rxsteer) or set RXSTEER_BIN",

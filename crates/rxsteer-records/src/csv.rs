@@ -67,8 +67,8 @@ impl Sink for Csv {
         self.writer.get_ref().bytes()
     }
 
-    fn rescue(self: Box<Self>) -> Written {
-        self.progress.rescue(self.file)
+    fn salvage(self: Box<Self>) -> Written {
+        self.progress.salvage(self.file)
     }
 
     fn close(mut self: Box<Self>) -> anyhow::Result<()> {

@@ -98,7 +98,7 @@ struct Open {
 }
 
 /// The state after a failure.
-struct Trouble {
+struct FailureState {
     /// When the next file may be begun.
     retry: Instant,
     /// Whether it was reported.
@@ -112,7 +112,7 @@ pub struct Files {
     mask: FlowMask,
     rotation: Rotation,
     open: Option<Open>,
-    trouble: Option<Trouble>,
+    failure_state: Option<FailureState>,
     /// When a failure was last reported.
     reported_at: Option<Instant>,
     counts: Arc<FileCounts>,
@@ -135,7 +135,16 @@ impl Files {
         let sink = target.open(mask)?;
         let open = Some(Open { sink, written: Written::default(), end: rotation.end(now) });
         let counts = Arc::default();
-        Ok(Files { target, mask, rotation, open, trouble: None, reported_at: None, counts, report })
+        Ok(Files {
+            target,
+            mask,
+            rotation,
+            open,
+            failure_state: None,
+            reported_at: None,
+            counts,
+            report,
+        })
     }
 
     /// The counts, for any thread.
@@ -150,7 +159,11 @@ impl Files {
         one.add(row);
         add(&self.counts.taken, one);
         self.tick();
-        if self.trouble.as_ref().is_some_and(|trouble| Instant::now() < trouble.retry) {
+        if self
+            .failure_state
+            .as_ref()
+            .is_some_and(|failure_state| Instant::now() < failure_state.retry)
+        {
             return self.lose(one, None);
         }
         let written = self.open_file().and_then(|open| {
@@ -163,7 +176,7 @@ impl Files {
                 let kept = self.drop_file();
                 self.lose(one, Some((error, kept)));
             }
-            Ok(bytes) if self.trouble.is_some() => self.try_again(bytes),
+            Ok(bytes) if self.failure_state.is_some() => self.try_again(bytes),
             Ok(bytes) => self.check_size(bytes),
         }
     }
@@ -217,7 +230,7 @@ impl Files {
             let kept = self.drop_file();
             return self.lose(Written::default(), Some((error, kept)));
         }
-        if let Some(Trouble { is_reported: true, lost, .. }) = self.trouble.take() {
+        if let Some(FailureState { is_reported: true, lost, .. }) = self.failure_state.take() {
             (self.report)(&format!(
                 "flow records are written again; {} records of {} packets were lost meanwhile",
                 lost.records, lost.packets
@@ -252,7 +265,7 @@ impl Files {
     /// Abandons the present file. Its contents are kept if the format allows that; the rest is lost.
     fn drop_file(&mut self) -> Written {
         let Some(open) = self.open.take() else { return Written::default() };
-        let kept = open.sink.rescue();
+        let kept = open.sink.salvage();
         if kept.records > 0 {
             self.has_its_name();
         }
@@ -266,18 +279,19 @@ impl Files {
     fn lose(&mut self, lost: Written, failure: Option<(anyhow::Error, Written)>) {
         add(&self.counts.lost, lost);
         let now = Instant::now();
-        let none = || Trouble { retry: now + RETRY, is_reported: false, lost: Written::default() };
-        let trouble = self.trouble.get_or_insert_with(none);
-        trouble.lost.records += lost.records;
-        trouble.lost.packets += lost.packets;
+        let none =
+            || FailureState { retry: now + RETRY, is_reported: false, lost: Written::default() };
+        let failure_state = self.failure_state.get_or_insert_with(none);
+        failure_state.lost.records += lost.records;
+        failure_state.lost.packets += lost.packets;
         let Some((error, kept)) = failure else { return };
-        trouble.retry = now + RETRY;
+        failure_state.retry = now + RETRY;
         if self.reported_at.is_none_or(|reported_at| now - reported_at >= REPORT_INTERVAL) {
-            (self.reported_at, trouble.is_reported) = (Some(now), true);
+            (self.reported_at, failure_state.is_reported) = (Some(now), true);
             (self.report)(&format!(
                 "{error}. {} flow records are lost so far, {} of this file are kept; rxsteer retries each second, \
                  and reports this at most once a minute",
-                trouble.lost.records, kept.records
+                failure_state.lost.records, kept.records
             ));
         }
         *self.counts.problem.lock().unwrap_or_else(PoisonError::into_inner) =

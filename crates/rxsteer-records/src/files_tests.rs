@@ -147,12 +147,12 @@ fn text_keeps_whole_lines_when_there_is_no_room() {
     assert_eq!(kept, Written { records: 1, packets: 1 });
     assert_eq!(files.counts().lost(), Written { records: 1, packets: 2 });
     assert_eq!(packets(&complete(folder.path())), 1);
-    assert!(files.trouble.is_some());
+    assert!(files.failure_state.is_some());
     take(&mut files, 4);
     assert_eq!(files.counts().lost().packets, 6, "files are left alone for a while");
-    files.trouble.as_mut().unwrap().retry = Instant::now();
+    files.failure_state.as_mut().unwrap().retry = Instant::now();
     take(&mut files, 8);
-    assert!(files.trouble.is_none(), "there is room");
+    assert!(files.failure_state.is_none(), "there is room");
     files.finish();
     assert_eq!(packets(&complete(folder.path())), 9);
     let counts = files.counts();

@@ -108,8 +108,8 @@ impl Sink for JsonLines {
         self.text.bytes()
     }
 
-    fn rescue(self: Box<Self>) -> Written {
-        self.progress.rescue(self.file)
+    fn salvage(self: Box<Self>) -> Written {
+        self.progress.salvage(self.file)
     }
 
     fn close(mut self: Box<Self>) -> anyhow::Result<()> {

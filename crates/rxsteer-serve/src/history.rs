@@ -11,7 +11,7 @@ const KEPT_MS: u64 = 15 * 60 * 1000;
 /// The time between two points; viewers that query every second are not exact.
 const STEP_MS: u64 = 900;
 /// The number of CPUs of an instance that have a history, those with the lowest numbers.
-const MOST_CPUS: usize = 64;
+const MAX_CPUS: usize = 64;
 
 /// The history of all instances.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct Point {
 
 impl Point {
     fn new(time_ms: u64, rates: &Rates) -> Point {
-        let cpus = rates.cpus.iter().take(MOST_CPUS);
+        let cpus = rates.cpus.iter().take(MAX_CPUS);
         let delivered = cpus.map(|on| (on.cpu, on.delivered as f32)).collect();
         Point { time_ms, totals: rates.totals, delivered }
     }

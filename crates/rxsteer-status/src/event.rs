@@ -144,7 +144,7 @@ impl Limit {
     }
 
     /// Whether one more may occur now; counts it in either case.
-    fn lets_through(&mut self, now: Instant) -> bool {
+    fn allow(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.filled).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX).min(BURST);
         self.left = (self.left + more).min(BURST);
@@ -189,8 +189,8 @@ impl EventLog {
     /// Adds what happened; returns it as an event, unless there are too many of its kind.
     pub fn add(&mut self, event: NewEvent, now: Instant) -> Option<Event> {
         self.number += 1;
-        let let_through = self.limits[event.kind as usize].lets_through(now);
-        let_through.then(|| self.keep(event))
+        let is_allowed = self.limits[event.kind as usize].allow(now);
+        is_allowed.then(|| self.keep(event))
     }
 
     /// Reports what was suppressed some time ago; call it once a second or so.

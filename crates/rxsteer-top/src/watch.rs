@@ -88,14 +88,14 @@ impl Watcher {
             Some(socket) => socket.clone(),
             None => self.find()?,
         };
-        let status = self.ask(&socket).inspect_err(|_| self.socket = None)?;
+        let status = self.query(&socket).inspect_err(|_| self.socket = None)?;
         self.steered = status.interfaces.iter().map(|known| known.name.clone()).collect();
         self.socket = Some(socket);
         Ok(Reading { status, load: Load::read(), position: self.position })
     }
 
     /// The status with the largest flows, as many as fit into an answer.
-    fn ask(&mut self, socket: &Path) -> anyhow::Result<Status> {
+    fn query(&mut self, socket: &Path) -> anyhow::Result<Status> {
         loop {
             match client::status(socket, self.flows, false) {
                 Err(why) if self.flows > 0 && why.to_string() == too_long() => self.flows /= 2,
@@ -158,37 +158,37 @@ pub fn watch(
     let (sender, commands) = channel();
     let run = move || {
         let watched = Watched { name: "the thread that sends requests", updates };
-        ask_on(watcher, interval, &commands, &watched.updates);
+        query_on(watcher, interval, &commands, &watched.updates);
     };
     let thread = std::thread::Builder::new().name("rxsteer-watch".to_owned()).spawn(run);
     thread.context("can't start a thread")?;
     Ok(sender)
 }
 
-fn ask_on(
+fn query_on(
     mut watcher: Watcher,
     mut interval: Duration,
     commands: &Receiver<Command>,
     updates: &Sender<Update>,
 ) {
     let mut paused = false;
-    let mut asked: Option<Instant> = None;
+    let mut queried_at: Option<Instant> = None;
     loop {
-        let wait = match asked {
+        let wait = match queried_at {
             _ if paused => Duration::MAX,
-            Some(asked) => interval.saturating_sub(asked.elapsed()),
+            Some(queried_at) => interval.saturating_sub(queried_at.elapsed()),
             None => Duration::ZERO,
         };
         match commands.recv_timeout(wait) {
             Ok(Command::Interval(new)) => interval = new,
             Ok(Command::Pause(now)) => paused = now,
             Ok(Command::Next) => {
-                (paused, asked) = (false, None);
+                (paused, queried_at) = (false, None);
                 watcher.next();
             }
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                asked = Some(Instant::now());
+                queried_at = Some(Instant::now());
                 let reading = match watcher.read() {
                     Ok(reading) => Update::Reading(Box::new(reading)),
                     Err(why) => Update::Lost(format!("{why:#}")),

@@ -267,14 +267,14 @@ impl BacklogReceiver {
     pub(crate) fn complete(&mut self, count: u32) {
         self.ring.complete(count);
         if self.block_is_lent {
-            self.let_go();
+            self.release_lent();
         }
     }
 
     /// Releases lent memory when this backlog has no more packets of it. None can follow: each published list of lent
     /// memory begins with a separate reference.
     #[inline(never)]
-    fn let_go(&mut self) {
+    fn release_lent(&mut self) {
         let next = self.ring.list(1).first();
         if next.is_none_or(|next| next.frame & NEW_BLOCK != 0) {
             self.block = None;

@@ -23,8 +23,8 @@ pub(crate) struct FramesOfBlock<'a> {
 }
 
 /// How long an RX thread sleeps at a time, and how often, while the worker on its CPU catches up.
-const REST: Duration = Duration::from_micros(50);
-const MOST_RESTS: u32 = 2;
+const PAUSE: Duration = Duration::from_micros(50);
+const MAX_PAUSES: u32 = 2;
 
 /// How long received packets wait for room after receiving was stopped. Workers that make progress take them sooner.
 const ROOM_AFTER_STOP: Duration = Duration::from_millis(100);
@@ -150,7 +150,7 @@ impl BacklogSet {
 
     pub(crate) fn is_served(&self, cpu: CpuId) -> bool {
         let backlog = self.backlog_of.get(cpu.index()).copied().unwrap_or(u16::MAX);
-        self.group.slots.get(usize::from(backlog)).is_some_and(|slot| !slot.is_left())
+        self.group.slots.get(usize::from(backlog)).is_some_and(|slot| !slot.has_left())
     }
 
     /// Whether the thread must wait for memory instead of dropping.
@@ -234,8 +234,8 @@ impl BacklogSet {
         let own = &mut self.backlogs[usize::from(self.own)];
         let (mut is_behind, mut completed) = own.is_half_full();
         let mut rests = 0;
-        while is_behind && rests < MOST_RESTS {
-            std::thread::sleep(REST);
+        while is_behind && rests < MAX_PAUSES {
+            std::thread::sleep(PAUSE);
             rests += 1;
             let before = completed;
             (is_behind, completed) = own.is_half_full();

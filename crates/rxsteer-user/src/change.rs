@@ -150,7 +150,9 @@ impl Switch {
             let bytes_of = |config: &SteerConfig| config.table_memory(now.plan.producers());
             let bytes = bytes_of(&config);
             // Tables that stay as they are take no memory.
-            if bytes != bytes_of(now.plan.config()) && !memory::is_left(bytes + memory::RESERVE) {
+            if bytes != bytes_of(now.plan.config())
+                && !memory::is_available(bytes + memory::RESERVE)
+            {
                 return Err(ChangeError::Memory(bytes));
             }
             let plan = Arc::new(now.plan.next(&config)?);

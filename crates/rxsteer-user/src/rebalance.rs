@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The number of moves that are kept for reports. Later ones are only counted.
-pub const MOST_MOVES_KEPT: usize = 4096;
+pub const MAX_MOVES_KEPT: usize = 4096;
 
 /// How often the other load of the CPUs is read.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
@@ -45,7 +45,7 @@ pub struct MovesByLoad {
     pub intervals: u64,
     /// The number of buckets that moved.
     pub moved: u64,
-    /// The first of these moves, up to [`MOST_MOVES_KEPT`].
+    /// The first of these moves, up to [`MAX_MOVES_KEPT`].
     pub first: Vec<MovedByLoad>,
 }
 
@@ -142,7 +142,7 @@ impl Rebalancing {
             let Some(made) = decide(plan, balancer, load, elapsed_ns) else { return Vec::new() };
             moves.intervals += 1;
             moves.moved += made.len() as u64;
-            let room = MOST_MOVES_KEPT - moves.first.len();
+            let room = MAX_MOVES_KEPT - moves.first.len();
             let after_ns = time_ns.saturating_sub(begin_ns);
             let kept = made.iter().take(room);
             moves.first.extend(kept.map(|bucket| MovedByLoad { after_ns, bucket: *bucket }));

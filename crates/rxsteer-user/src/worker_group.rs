@@ -55,7 +55,7 @@ pub(crate) struct WorkerSlot {
 
 impl WorkerSlot {
     /// Whether the slot's own worker is gone; another worker then serves its backlogs.
-    pub(crate) fn is_left(&self) -> bool {
+    pub(crate) fn has_left(&self) -> bool {
         // ORDER: Relaxed; a hint for new hand-offs, and the backlog works in both cases.
         self.left.load(Ordering::Relaxed)
     }

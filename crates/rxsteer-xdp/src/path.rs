@@ -292,7 +292,7 @@ impl Path {
     /// As [`Path::tick`].
     pub fn tick_until_done(&mut self) -> Result<(), LoadError> {
         while self.tick()? == Progress::Waiting {
-            std::thread::sleep(SOON);
+            std::thread::sleep(TICK_PAUSE);
         }
         Ok(())
     }
@@ -428,7 +428,7 @@ impl Path {
 const REGULAR: Duration = Duration::from_millis(90);
 
 /// The time between two ticks of [`Path::tick_until_done`].
-const SOON: Duration = Duration::from_millis(1);
+const TICK_PAUSE: Duration = Duration::from_millis(1);
 
 fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadError> {
     program.attach_trace().map_err(|error| LoadError::Tracepoint(name, error))

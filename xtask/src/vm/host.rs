@@ -94,7 +94,7 @@ pub(crate) fn missing() -> Result<Option<String>> {
     if std::env::consts::ARCH != "x86_64" {
         return Ok(Some("the kernels are those of x86-64 machines".to_owned()));
     }
-    if let Some(why) = shell::lacking(&PROGRAMS) {
+    if let Some(why) = shell::missing_programs(&PROGRAMS) {
         return Ok(Some(why));
     }
     // The machine accesses the host's files as this user, and needs files that only root may read.

@@ -163,7 +163,7 @@ pub(crate) fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<
 }
 
 /// The most names in a list.
-const MOST_NAMES: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// The message if no interface has this name: the nearest name, or all names.
 pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
@@ -182,9 +182,9 @@ pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
         Some(near) => text += &format!("; did you mean '{near}'?"),
         None if names.is_empty() => text += "; the loopback is the only one",
         None => {
-            text += &format!("; there are {}", names[..names.len().min(MOST_NAMES)].join(", "));
-            if names.len() > MOST_NAMES {
-                text += &format!(" and {} more (ip link)", names.len() - MOST_NAMES);
+            text += &format!("; there are {}", names[..names.len().min(MAX_NAMES)].join(", "));
+            if names.len() > MAX_NAMES {
+                text += &format!(" and {} more (ip link)", names.len() - MAX_NAMES);
             }
         }
     }

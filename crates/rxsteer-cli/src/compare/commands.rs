@@ -9,7 +9,7 @@ use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::printable;
 
 /// The most interfaces that get separate commands.
-const MOST: usize = 4;
+const MAX: usize = 4;
 /// The placeholder for an interface that is not on this host.
 const SOME: &str = "IFACE";
 
@@ -39,7 +39,7 @@ pub(super) fn of(
         Some(interface) => vec![interface.clone()],
         None if is_here => {
             let links = links()?;
-            let nics = check::nics(&links).into_iter().take(MOST);
+            let nics = check::nics(&links).into_iter().take(MAX);
             nics.map(|link| Interface::of_link(link, &links)).collect()
         }
         None => Vec::new(),

@@ -116,7 +116,7 @@ impl Compared {
 pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
     match &args.iface {
         Some(name) => {
-            let limits = Limits::once(args.duration.unwrap_or(SAMPLE), sample::MOST_FRAMES);
+            let limits = Limits::once(args.duration.unwrap_or(SAMPLE), sample::MAX_FRAMES);
             of_interface(&args.choices, name, limits)
         }
         None => {

@@ -2,7 +2,7 @@
 //!
 //! An AF_PACKET socket has a filter for received frames of this interface. The frames become a pcap file without a
 //! name, so that all other code reads them like any capture. Time and number of frames are limited, and therefore also
-//! the memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
+//! the memory ([`MAX_FRAMES`] times [`SNAP_LEN`]).
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The most frames of a sample: 130 MB of memory, as a capture.
-pub(super) const MOST_FRAMES: u64 = 500_000;
+pub(super) const MAX_FRAMES: u64 = 500_000;
 /// The bytes that are kept of a frame: the headers of a tunnel and of the packet inside.
 const SNAP_LEN: usize = 256;
 /// The bytes that may wait in the socket; the kernel may grant less.
@@ -41,9 +41,9 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The first `frames` frames, at most [`MOST_FRAMES`].
+    /// The first `frames` frames, at most [`MAX_FRAMES`].
     pub(super) fn once(time: Duration, frames: u64) -> Limits {
-        Limits { time, frames: frames.min(MOST_FRAMES), each_second: None }
+        Limits { time, frames: frames.min(MAX_FRAMES), each_second: None }
     }
 
     /// Frames of the whole time, with a maximum per second. This selects a part of each second instead of some flows: a
@@ -51,7 +51,7 @@ impl Limits {
     /// policy is better.
     pub(super) fn paced(time: Duration) -> Limits {
         let seconds = time.as_secs_f64().ceil().max(1.0) as u64;
-        Limits { time, frames: MOST_FRAMES, each_second: Some((MOST_FRAMES / seconds).max(1)) }
+        Limits { time, frames: MAX_FRAMES, each_second: Some((MAX_FRAMES / seconds).max(1)) }
     }
 
     /// Whether the sample contains a part of each second.

@@ -29,7 +29,7 @@ impl Followed {
     }
 
     /// Whether none is left.
-    pub(super) fn is_deserted(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, (_, state))| *state == State::Deleted)
     }
 }
@@ -51,7 +51,7 @@ mod tests {
         let mut update = |links: &[Link]| {
             let events = followed.update(links);
             let texts = events.into_iter().map(|event| (event.kind, event.text));
-            (texts.collect::<Vec<_>>(), followed.is_deserted())
+            (texts.collect::<Vec<_>>(), followed.is_empty())
         };
         assert_eq!(update(&[eth0, eth1.clone()]), (vec![], false));
         let changed = |text: &str| (EventKind::InterfaceChanged, text.to_owned());

@@ -145,7 +145,7 @@ fn wait(
             followed.update(&links).into_iter().for_each(|event| events.add(now, event));
         }
         events.overdue(now);
-        if followed.is_deserted() {
+        if followed.is_empty() {
             events.add(now, NewEvent::new(EventKind::Ended, "no interface is left to steer"));
             return Outcome::Findings;
         }

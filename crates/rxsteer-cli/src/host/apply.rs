@@ -1,7 +1,7 @@
 //! `rxsteer host apply`: shows a plan, asks, writes it, measures, asks for confirmation, and makes it persistent.
 
 use super::args::ApplyArgs;
-use super::question::{Ended, Waiting, ask};
+use super::question::{Ended, Waiting, confirm};
 use super::{interfaces, namespace};
 use crate::output::lines::{field, paragraphs};
 use crate::output::{self, note, print};
@@ -63,7 +63,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
     change::may_apply(root, &plan)
         .map_err(|error| anyhow!("can't write {}", printable(&error.to_string())))?;
     let _lock = Lock::take(root)?;
-    if !args.yes && !ask("Write these values?")? {
+    if !args.yes && !confirm("Write these values?")? {
         note("nothing was changed");
         return Ok(Outcome::Success);
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Asks for confirmation on the terminal; an error without a terminal.
-pub(super) fn ask(question: &str) -> anyhow::Result<bool> {
+pub(super) fn confirm(question: &str) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     anyhow::ensure!(
         stdin.is_terminal(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The column at which texts begin.
 const INDENT: usize = 26;
 /// If there are more interrupts, they are shown in one line.
-const MOST_INTERRUPTS: usize = 8;
+const MAX_INTERRUPTS: usize = 8;
 
 /// All collected facts.
 struct HostFacts {
@@ -302,7 +302,7 @@ impl InterfaceFacts {
                 }
             },
         ));
-        if knobs.interrupts.len() <= MOST_INTERRUPTS {
+        if knobs.interrupts.len() <= MAX_INTERRUPTS {
             lines.extend(knobs.interrupts.iter().map(interrupt_line));
         } else {
             let served = CpuMask(knobs.interrupt_cpus());

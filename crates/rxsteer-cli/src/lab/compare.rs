@@ -6,7 +6,7 @@ use crate::Outcome;
 use crate::output::lines::fitted;
 use crate::output::{print, table};
 use anyhow::Context;
-use rxsteer_lab::experiment::{FEWEST_ROUNDS, no_verdict};
+use rxsteer_lab::experiment::{MIN_ROUNDS, no_verdict};
 use rxsteer_user::shown;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -151,7 +151,7 @@ fn compare(a: &Saved, b: &Saved) -> Comparison {
             load: row.load.clone(),
             metric: row.headline.clone(),
             ratio: (figure.median != 0.0).then(|| other.median / figure.median),
-            overlap: (may_conclude && figure.rounds.min(other.rounds) >= FEWEST_ROUNDS)
+            overlap: (may_conclude && figure.rounds.min(other.rounds) >= MIN_ROUNDS)
                 .then_some(figure.low <= other.high && other.low <= figure.high),
             a: figure.clone(),
             b: other,

@@ -7,7 +7,7 @@ use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print};
 use anyhow::Context;
-use rxsteer_lab::calibrate::lacks;
+use rxsteer_lab::calibrate::unavailable;
 use rxsteer_lab::experiment::Figure;
 use rxsteer_lab::validate::{Errors, Expected, Load, Row, Score, Validation, measure, predict};
 use rxsteer_user::{printable, shown};
@@ -39,8 +39,8 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     let name = path.display().to_string();
     let predicted = predict(&text, &name, args.quick, &stop)?;
     // A damaged file is reported before what the machine lacks.
-    if let Some(lacks) = lacks().filter(|_| !args.predict_only) {
-        anyhow::bail!("nothing can be measured here: {lacks}");
+    if let Some(why) = unavailable().filter(|_| !args.predict_only) {
+        anyhow::bail!("nothing can be measured here: {why}");
     }
     let Some(predicted) = predicted else { return Ok(Outcome::Interrupted) };
     let _begun = if args.predict_only {

@@ -105,7 +105,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
     for unused in steering_without_effect(&asked.live.steering, &policies) {
         output::note(&format!("rxsteer: {unused}"));
     }
-    let there: Vec<queue_names::There<'_>> =
+    let there: Vec<queue_names::InterfaceQueues<'_>> =
         links.iter().map(|link| (link.name.as_str(), rx_queues(link))).collect();
     queue_names::check(&settings, None, &there, &patterns).map_err(named)?;
     settings.check(&cpus.possible)?;
@@ -139,11 +139,13 @@ pub(super) fn rx_queues(link: &Link) -> u16 {
 /// requested class that would starve them is refused.
 fn default_threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<ThreadClass> {
     if let Some(class) = asked
-        && let Some(why) = starves(class, host)
+        && let Some(why) = starvation_warning(class, host)
     {
         anyhow::bail!("--threads {class}: {why}; nothing is attached");
     }
-    let Some(why) = starves(ThreadClass::DEFAULT, host) else { return Ok(ThreadClass::DEFAULT) };
+    let Some(why) = starvation_warning(ThreadClass::DEFAULT, host) else {
+        return Ok(ThreadClass::DEFAULT);
+    };
     let class = ThreadClass::Nice(ThreadClass::FAIR_NICE);
     if asked.is_none() {
         output::note(&format!("rxsteer: the ring threads run at {class}: {why}"));
@@ -152,7 +154,7 @@ fn default_threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<Th
 }
 
 /// Why a class would starve ordinary processes here, and what to do, if it would.
-pub(super) fn starves(class: ThreadClass, host: &Host) -> Option<String> {
+pub(super) fn starvation_warning(class: ThreadClass, host: &Host) -> Option<String> {
     let ThreadClass::Fifo(_) = class else { return None };
     let (what, fix) = judge::real_time_refused(host)?;
     Some(format!("{what}. What to do: {fix}, or threads nice:{}", ThreadClass::FAIR_NICE))
@@ -307,7 +309,7 @@ fn attempt(
         key_tunnels: setup.key_tunnels,
         flow_stats: setup.flow_stats,
         begun: Instant::now(),
-        threads_refused: |class| starves(class, &Host::read()),
+        threads_refused: |class| starvation_warning(class, &Host::read()),
         obstacle,
         rx_queues,
         read_host: Host::read,

@@ -43,7 +43,7 @@ pub(crate) trait Datapath: Sized + 'static {
     /// Detaches at once.
     fn detach(&mut self, device: Self::Device);
     /// Whether a detached interface's counts are complete. The ticks update this.
-    fn has_left(&self, device: Self::Device) -> bool;
+    fn is_fully_detached(&self, device: Self::Device) -> bool;
     /// Whether the program is still attached to the interface.
     fn is_attached(&self, device: Self::Device) -> bool;
     /// The number of frames of the interface that passed because their checksum is not complete.
@@ -124,8 +124,8 @@ impl Datapath for Path {
         Path::detach(self, device);
     }
 
-    fn has_left(&self, device: DeviceId) -> bool {
-        Path::has_left(self, device)
+    fn is_fully_detached(&self, device: DeviceId) -> bool {
+        Path::is_fully_detached(self, device)
     }
 
     fn is_attached(&self, device: DeviceId) -> bool {

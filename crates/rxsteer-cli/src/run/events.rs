@@ -6,7 +6,7 @@ use super::instance::Instance;
 use super::queries::{EventReply, EventRequest, Inbox};
 use super::reload::Reload;
 use super::summaries::dropped;
-use super::watch::{self, LinkNews};
+use super::watch::{self, LinkMonitor};
 use crate::Outcome;
 use crate::events_out::EventsOut;
 use crate::summaries::{self, Summaries};
@@ -30,7 +30,7 @@ const LIST: Duration = Duration::from_millis(250);
 /// How long the end of the program waits for frames that are under way.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The time to the next tick while something waits for a grace period.
-const SOON: Duration = Duration::from_millis(4);
+const GRACE_TICK: Duration = Duration::from_millis(4);
 /// How much longer it waits for the counts of detached interfaces.
 const DETACH: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ impl<P: Datapath> Instance<P> {
 
 /// The times of the periodic work.
 struct Schedule {
-    news: Option<LinkNews>,
+    monitor: Option<LinkMonitor>,
     tick: Instant,
     next_poll: Instant,
     list: Instant,
@@ -87,7 +87,7 @@ pub(crate) fn run<P: Datapath>(
     let now = Instant::now();
     // Changes since interfaces were listed for attaching count as news, too.
     let mut schedule = Schedule {
-        news: LinkNews::open(),
+        monitor: LinkMonitor::open(),
         tick: now,
         next_poll: now,
         list: now,
@@ -118,9 +118,9 @@ pub(crate) fn run<P: Datapath>(
         let end = Instant::now();
         instance.rounds.took(end - now, end);
         if instance.path.needs_tick_soon() {
-            schedule.tick = schedule.tick.min(end + SOON);
+            schedule.tick = schedule.tick.min(end + GRACE_TICK);
         }
-        if instance.is_deserted() {
+        if instance.has_nothing_to_steer() {
             let event = NewEvent::new(EventKind::Ended, "no interface is left to steer");
             emit(instance, out, [event]);
             return Ok(Outcome::Findings);
@@ -146,7 +146,7 @@ impl Schedule {
         }
         if now >= self.next_poll {
             self.next_poll = now + POLL_INTERVAL;
-            self.stale |= instance.lost_a_program() || instance.has_doubts();
+            self.stale |= instance.lost_a_program() || instance.needs_recheck();
             let online = watch::online().unwrap_or_else(|| instance.cpus.online.clone());
             events.extend(instance.see_online(&online));
             events.extend(instance.check_checksums());
@@ -163,8 +163,8 @@ impl Schedule {
             events.extend(self.summaries.update(now, &instance.path.activity(), describe));
             instance.events.overdue(now).iter().for_each(|event| out.take(event));
         }
-        self.stale |= match &self.news {
-            Some(news) => news.take(),
+        self.stale |= match &self.monitor {
+            Some(monitor) => monitor.take(),
             None => now >= self.list,
         };
         let again = ticks && instance.has_retry(now);
@@ -220,8 +220,8 @@ fn wait(
         PollFd::new(inbox.as_fd(), PollFlags::POLLIN),
         PollFd::new(signals.as_fd(), PollFlags::POLLIN),
     ];
-    if let Some(news) = &schedule.news {
-        fds.push(PollFd::new(news.as_fd(), PollFlags::POLLIN));
+    if let Some(monitor) = &schedule.monitor {
+        fds.push(PollFd::new(monitor.as_fd(), PollFlags::POLLIN));
     }
     let due = schedule.tick.min(until.unwrap_or(schedule.tick));
     let timeout = due.saturating_duration_since(Instant::now());
@@ -254,7 +254,7 @@ pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut)
     instance.detach_all();
     // The last frames are counted for the report.
     while instance.path.needs_tick_soon() && Instant::now() < end + DETACH {
-        std::thread::sleep(SOON);
+        std::thread::sleep(GRACE_TICK);
         if instance.path.tick().is_err() {
             break;
         }

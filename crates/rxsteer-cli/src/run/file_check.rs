@@ -2,9 +2,9 @@
 //! requires no privileges. `rxsteer check` checks whether the host and an interface can be steered at all.
 
 use super::args::RunSettings;
-use super::attach::{host_cpus, rx_queues, starves};
+use super::attach::{host_cpus, rx_queues, starvation_warning};
 use super::change::HostCpus;
-use super::queue_names::{self, There};
+use super::queue_names::{self, InterfaceQueues};
 use super::reload::{Defaults, settings};
 use crate::advice::{steering_without_effect, with_rules};
 use crate::output::error_text;
@@ -69,7 +69,7 @@ fn on_any_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
 fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
     let host = Host::read();
     if let Some(class) = asked.live.kernel.threads
-        && let Some(why) = starves(class, &host)
+        && let Some(why) = starvation_warning(class, &host)
     {
         return Err(format!("threads: {class}: {why}"));
     }
@@ -89,7 +89,7 @@ fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> 
     let settings = settings(&asked.live, &defaults, &cpus)?;
     settings.check(&cpus.possible).map_err(|why| why.to_string())?;
     let links = links().map_err(|why| why.to_string())?;
-    let there: Vec<There<'_>> =
+    let there: Vec<InterfaceQueues<'_>> =
         links.iter().map(|link: &Link| (link.name.as_str(), rx_queues(link))).collect();
     let notes = queue_names::on_host(&settings, &there)?;
     Ok((settings, notes))

@@ -8,7 +8,7 @@ use super::args::LiveSettings;
 use super::args::RfsNamespaces;
 use super::change::{HostCpus, changes};
 use super::datapath::Datapath;
-use super::former::Former;
+use super::former::DetachedCounts;
 use super::queue_names;
 use super::rounds::Rounds;
 use super::snapshot::{InterfaceShown, Shown};
@@ -68,7 +68,7 @@ pub(crate) struct Instance<P: Datapath> {
     pub(super) threads_reported: Option<String>,
     /// The last events, and their limits.
     pub(crate) events: EventLog,
-    pub(crate) former: Arc<Former>,
+    pub(crate) former: Arc<DetachedCounts>,
     pub(super) attachments: u64,
     /// Whether interfaces that appeared wait until a detached one has left.
     pub(super) has_postponed: bool,

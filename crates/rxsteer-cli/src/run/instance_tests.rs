@@ -61,7 +61,7 @@ impl Datapath for Mock {
     fn detach(&mut self, device: u32) {
         self.attached.retain(|attached| *attached != device);
     }
-    fn has_left(&self, device: u32) -> bool {
+    fn is_fully_detached(&self, device: u32) -> bool {
         !self.is_attached(device) && self.leaves_in == 0
     }
     fn is_attached(&self, device: u32) -> bool {

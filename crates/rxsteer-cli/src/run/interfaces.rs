@@ -49,7 +49,7 @@ impl<P: Datapath> Instance<P> {
             device: Some(device),
             since: Instant::now(),
             counts: Arc::default(),
-            doubtful: false,
+            needs_recheck: false,
             reported_partial: false,
             address: link.address.clone(),
             remarks: Vec::new(),
@@ -69,10 +69,10 @@ impl<P: Datapath> Instance<P> {
         };
         let gone: Vec<_> = self.interfaces.extract_if(.., is_over).collect();
         for gone in gone {
-            let is_heir =
+            let is_successor =
                 |known: &&mut Steered<P::Device>| known.exists() && known.name == gone.name;
-            if let Some(heir) = self.interfaces.iter_mut().find(is_heir) {
-                heir.inherit(&gone);
+            if let Some(successor) = self.interfaces.iter_mut().find(is_successor) {
+                successor.inherit(&gone);
             }
         }
     }
@@ -170,16 +170,16 @@ impl<P: Datapath> Instance<P> {
     /// The event of an interface that appeared, with the queues in the settings that it does not have.
     fn steering_from_now(&self, link: &Link) -> NewEvent {
         let there = (link.name.as_str(), (self.fixed.rx_queues)(link));
-        let lacking = queue_names::lacking(&self.settings, there);
+        let missing = queue_names::missing_queues(&self.settings, there);
         let text = self.steering_text(&link.name);
         steered(
             &link.name,
-            lacking.map_or_else(|| text.clone(), |lacking| format!("{text}; {lacking}")),
+            missing.map_or_else(|| text.clone(), |missing| format!("{text}; {missing}")),
         )
     }
 
     /// The interfaces that are steered, with the number of RX queues that they use.
-    pub(crate) fn there(&self) -> Vec<queue_names::There<'_>> {
+    pub(crate) fn there(&self) -> Vec<queue_names::InterfaceQueues<'_>> {
         let live = self.interfaces.iter().filter(|known| known.is_live());
         live.map(|known| (known.name.as_str(), known.rx_queues)).collect()
     }
@@ -215,7 +215,7 @@ impl<P: Datapath> Instance<P> {
         }
         for link in links {
             if self.is_new(link) {
-                events.extend(self.welcome(link, links, now));
+                events.extend(self.attach_new(link, links, now));
             }
         }
         events
@@ -224,7 +224,9 @@ impl<P: Datapath> Instance<P> {
     /// Keeps the counts of detached interfaces once they are complete.
     pub(crate) fn update_detached(&mut self) {
         for known in self.interfaces.iter_mut().filter(|known| !known.is_live()) {
-            if let Some(device) = known.device.take_if(|device| self.path.has_left(*device)) {
+            if let Some(device) =
+                known.device.take_if(|device| self.path.is_fully_detached(*device))
+            {
                 let counts = Arc::make_mut(&mut self.former).keep(&self.path.received(device));
                 Arc::make_mut(&mut known.counts).merge(&counts);
                 self.attachments += 1;
@@ -267,8 +269,8 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Whether an interface must be read once more soon.
-    pub(crate) fn has_doubts(&self) -> bool {
-        self.interfaces.iter().any(|known| known.doubtful)
+    pub(crate) fn needs_recheck(&self) -> bool {
+        self.interfaces.iter().any(|known| known.needs_recheck)
     }
 
     /// Whether the interfaces for which others were postponed have left.
@@ -320,7 +322,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Attaches to an interface that appeared.
-    fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<NewEvent> {
+    fn attach_new(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<NewEvent> {
         let is_refused = |known: &&Steered<P::Device>| known.state == State::Refused;
         if self.interfaces.iter().filter(is_refused).count() >= MAX_REFUSED {
             // Enough interfaces were already reported as refused.
@@ -343,7 +345,7 @@ impl<P: Datapath> Instance<P> {
             device: None,
             since: now,
             counts: Arc::default(),
-            doubtful: false,
+            needs_recheck: false,
             reported_partial: false,
             address: link.address.clone(),
             remarks: Vec::new(),
@@ -355,7 +357,7 @@ impl<P: Datapath> Instance<P> {
 
     /// Whether nothing is left to steer: no pattern can match a new interface, and the named interfaces are gone, or
     /// another process detached the program from them.
-    pub(crate) fn is_deserted(&self) -> bool {
+    pub(crate) fn has_nothing_to_steer(&self) -> bool {
         let is_over =
             |known: &Steered<P::Device>| known.is_gone() || known.state == State::Detached;
         !self.fixed.patterns.iter().any(Pattern::is_open) && self.interfaces.iter().all(is_over)
@@ -396,10 +398,10 @@ fn see<P: Datapath>(
     let attached = path.is_attached(device);
     let link = links.iter().find(|link| link.index == known.index);
     let (true, Some(link)) = (attached, link) else {
-        if !std::mem::replace(&mut known.doubtful, true) {
+        if !std::mem::replace(&mut known.needs_recheck, true) {
             return None;
         }
-        known.doubtful = false;
+        known.needs_recheck = false;
         let (state, why) = match (attached, link) {
             (_, Some(_)) => (
                 State::Detached,
@@ -416,7 +418,7 @@ fn see<P: Datapath>(
         let event = NewEvent::new(EventKind::InterfaceGone, text);
         return Some(event.with("interface", known.name.clone()).with("state", state.name()));
     };
-    known.doubtful = false;
+    known.needs_recheck = false;
     known.address.clone_from(&link.address);
     let mut lines = Vec::new();
     if link.name != known.name {

@@ -12,7 +12,7 @@ fn deleted_interface_is_reported_and_the_others_go_on() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
     // As in the kernel: first the interface is no longer listed, then the program is detached.
     assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0]);
-    assert!(instance.has_doubts());
+    assert!(instance.needs_recheck());
     instance.path.attached.retain(|index| *index != 1);
     let lines = see(&mut instance, &[link(2, "b")]);
     assert!(
@@ -20,12 +20,12 @@ fn deleted_interface_is_reported_and_the_others_go_on() {
         "{lines:?}"
     );
     assert_eq!(states(&instance), [("a", State::Deleted), ("b", State::Steered)]);
-    assert!(!instance.has_doubts() && !instance.is_deserted());
+    assert!(!instance.needs_recheck() && !instance.has_nothing_to_steer());
     assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0], "it is said once");
     instance.path.attached.clear();
     see(&mut instance, &[]);
     see(&mut instance, &[]);
-    assert!(instance.is_deserted(), "the last of the named ones is gone");
+    assert!(instance.has_nothing_to_steer(), "the last of the named ones is gone");
 }
 
 /// Its number and flow tables are in use until then.
@@ -130,7 +130,7 @@ fn one_that_moved_is_let_go() {
     assert!(lines[0].contains("another network namespace"), "{lines:?}");
     assert_eq!(states(&instance), [("a", State::Moved)]);
     assert!(instance.path.attached.is_empty(), "it is left as it was found");
-    assert!(instance.is_deserted());
+    assert!(instance.has_nothing_to_steer());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn program_that_was_taken_off_is_not_put_back() {
     assert!(!instance.lost_a_program());
     assert_eq!(see(&mut instance, &[link(1, "a")]), [""; 0]);
     assert!(instance.path.attached.is_empty());
-    assert!(!instance.is_deserted(), "the pattern may bring others");
+    assert!(!instance.has_nothing_to_steer(), "the pattern may bring others");
     let status = status(&mut instance);
     assert_eq!(status.interfaces[0].state, State::Detached);
     assert!(status.interfaces[0].why.is_some());
@@ -157,11 +157,11 @@ fn named_interfaces_that_were_all_detached_leave_nothing_to_do() {
     instance.path.attached.retain(|index| *index == 2);
     see(&mut instance, &links);
     see(&mut instance, &links);
-    assert!(!instance.is_deserted(), "b is steered still");
+    assert!(!instance.has_nothing_to_steer(), "b is steered still");
     instance.path.attached.clear();
     see(&mut instance, &links);
     see(&mut instance, &links);
-    assert!(instance.is_deserted());
+    assert!(instance.has_nothing_to_steer());
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn names_and_up_and_down_are_followed() {
 #[test]
 fn pattern_takes_what_appears() {
     let mut instance = instance(&["veth*"], &[]);
-    assert!(!instance.is_deserted());
+    assert!(!instance.has_nothing_to_steer());
     instance.path.refuses.push(3);
     let taken = Link { attached: Some(attached()), ..link(4, "veth4") };
     let links = [link(1, "lo"), link(2, "veth2"), link(3, "veth3"), taken];

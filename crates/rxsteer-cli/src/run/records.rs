@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long the thread sleeps after it found few records: the buffer of the programs has room for 32 000.
-const REST: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 /// After this many records the thread does not sleep: more are probably waiting.
 const MANY: usize = 1000;
 
@@ -120,7 +120,7 @@ fn record(opened: Opened, mut recorder: FlowRecorder, recorded: &Recorded, done:
         }
         outputs.tick();
         if count < MANY {
-            std::thread::park_timeout(REST);
+            std::thread::park_timeout(PAUSE);
         }
     }
 }

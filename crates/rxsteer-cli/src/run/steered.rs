@@ -44,7 +44,7 @@ pub(crate) struct Steered<D> {
     pub(crate) counts: Arc<RxShown>,
     /// Whether something is inconsistent. Then the state is read once more before anything is reported, since an
     /// interface that is being deleted loses its program and its name one after the other.
-    pub(super) doubtful: bool,
+    pub(super) needs_recheck: bool,
     /// Whether it was reported that frames arrive with an incomplete checksum.
     pub(super) reported_partial: bool,
     /// The hardware address; with name and index it identifies the interface in sysfs.

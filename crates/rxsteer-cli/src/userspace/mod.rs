@@ -141,7 +141,7 @@ impl Attending {
             news: News::new(begun, &found, events),
         };
         let thread = std::thread::Builder::new().name("rxsteer-query".to_owned());
-        let thread = thread.spawn(move || attend(control, answers, &stopped))?;
+        let thread = thread.spawn(move || serve_clients(control, answers, &stopped))?;
         Ok(Attending { thread: Some(thread), stop: Some(stop), registered })
     }
 
@@ -160,7 +160,7 @@ impl Drop for Attending {
     }
 }
 
-fn attend(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStream) {
+fn serve_clients(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStream) {
     let mut next_poll = answers.begun + summaries::POLL_INTERVAL;
     loop {
         let now = Instant::now();

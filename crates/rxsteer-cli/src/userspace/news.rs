@@ -98,9 +98,9 @@ impl News {
 
     /// The event of an end because no interface is left.
     fn ended(&self) -> Option<NewEvent> {
-        let is_deserted = !self.origins.is_empty()
+        let are_gone = !self.origins.is_empty()
             && self.origins.iter().all(|(_, state)| *state == State::Deleted);
-        is_deserted.then(|| NewEvent::new(EventKind::Ended, "no interface is left to receive from"))
+        are_gone.then(|| NewEvent::new(EventKind::Ended, "no interface is left to receive from"))
     }
 
     /// What became of interfaces, settings and workers.

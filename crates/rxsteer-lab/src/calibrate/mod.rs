@@ -145,7 +145,7 @@ pub const PROGRAMS: &[&str] = &["ip", "ethtool", "sysctl", "nft"];
 
 /// Whether this machine can be calibrated; the reason if not.
 #[must_use]
-pub fn lacks() -> Option<String> {
+pub fn unavailable() -> Option<String> {
     if crate::online_cpus() < 2 {
         return Some("it requires two CPUs".to_owned());
     }

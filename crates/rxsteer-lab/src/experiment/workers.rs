@@ -4,7 +4,7 @@
 //! it. With as many workers as CPUs, one of them shares CPU 0 with that thread. There is no socket and no network, so
 //! the result shows the limit of steering and hand-over. It requires no root.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::channels::{self, Channels, spend};
 use crate::cpu_use::Snapshot;
 use crate::cpus::{online_cpus, pin};
@@ -195,8 +195,8 @@ impl Work {
 }
 
 impl Experiment for Workers {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "workers",
             about: "Packets from memory to 1 to 16 workers that work 200 ns or 1 µs for each: rxsteer's userspace path, and a channel per worker",
             source: "none; a scaling curve of this library",

@@ -47,7 +47,7 @@ impl World<'_> {
         let elapsed_ns = self.now - std::mem::replace(&mut self.buckets.since_ns, self.now);
         let moves = match self.rebalancer.take() {
             Some(rebalancer) => {
-                let moves = self.ask(rebalancer, &loads, &counted, elapsed_ns);
+                let moves = self.find_moves(rebalancer, &loads, &counted, elapsed_ns);
                 self.rebalancer = Some(rebalancer);
                 moves
             }
@@ -91,7 +91,7 @@ impl World<'_> {
         }
     }
 
-    fn ask(
+    fn find_moves(
         &self,
         rebalancer: &mut dyn Rebalancer,
         loads: &[CpuLoad],

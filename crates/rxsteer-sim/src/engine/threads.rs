@@ -155,7 +155,7 @@ impl World<'_> {
         let running = state.running.take();
         let threads: Vec<u32> = running.into_iter().chain(state.run_queue.drain(..)).collect();
         for thread in threads {
-            let target = self.least_loaded(self.heir(cpu));
+            let target = self.least_loaded(self.successor(cpu));
             self.threads[thread as usize].cpu = target;
             self.put(thread, target);
         }

@@ -117,7 +117,7 @@ impl Receiver {
         }
         let is_short =
             self.order_tracker.as_ref().is_some_and(|order_tracker| order_tracker.is_short)
-                || is_time && !memory::is_left(memory::RESERVE);
+                || is_time && !memory::is_available(memory::RESERVE);
         if is_short {
             self.out_of_memory = true;
             // ORDER: Relaxed; a stop is a request, and the flag carries no data.

@@ -293,7 +293,7 @@ impl Path {
 
     /// Detaches an interface at once. Frames in rings are still delivered; to keep the order, drain first
     /// ([`Path::begin_drain`]). The interface's counts are kept until another interface gets its number; they are complete
-    /// once [`Path::has_left`].
+    /// once [`Path::is_fully_detached`].
     pub fn detach(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(usize::from(id.0)).and_then(Option::take) else {
             return;
@@ -307,7 +307,7 @@ impl Path {
 
     /// Whether the interface is detached, and no program works for it any more. The ticks update this.
     #[must_use]
-    pub fn has_left(&self, id: DeviceId) -> bool {
+    pub fn is_fully_detached(&self, id: DeviceId) -> bool {
         let is_attached = self.devices.get(usize::from(id.0)).is_some_and(Option::is_some);
         !is_attached && !self.detaching.iter().any(|detaching| detaching.id == id)
     }
@@ -316,13 +316,13 @@ impl Path {
     pub(super) fn advance_detaching(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         let graces = &self.graces;
-        let has_left = |detaching: &mut Detaching| {
+        let is_fully_detached = |detaching: &mut Detaching| {
             graces.has_passed(&mut detaching.ticket).unwrap_or_else(|why| {
                 result = Err(why);
                 false
             })
         };
-        let left: Vec<Detaching> = self.detaching.extract_if(.., has_left).collect();
+        let left: Vec<Detaching> = self.detaching.extract_if(.., is_fully_detached).collect();
         for Detaching { id, device, .. } in left {
             let Detached { ifindex, first_table, queues, .. } = device;
             self.tables[first_table as usize..][..queues as usize].fill(false);

@@ -21,7 +21,7 @@ use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move, OtherWork};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The number of moves that are kept for the status.
-const MOST_SHOWN: usize = 256;
+const MAX_SHOWN: usize = 256;
 
 /// What is counted between two intervals.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Path {
             abi::set_bucket(&mut config.map[first + bucket], one.to);
             self.buckets.latest.push_front((SystemTime::now(), *one));
         }
-        self.buckets.latest.truncate(MOST_SHOWN);
+        self.buckets.latest.truncate(MAX_SHOWN);
         self.buckets.moved += moves.len() as u64;
     }
 

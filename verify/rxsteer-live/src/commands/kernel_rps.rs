@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 const SENDER: usize = 0;
 const OTHER: usize = 1;
 /// Frames per call, so that a call ends soon after it is stopped.
-const AT_ONCE: u64 = 50_000;
+const BATCH: u64 = 50_000;
 /// Rules that match nothing.
 const RULES: usize = 200;
 
@@ -96,7 +96,7 @@ fn order(options: &Options, pace_ns: u64, changes: u32) -> Result<Value> {
     succeeds(receiver, &["apply", "in0", "--cpus", "0-1", "--yes"])?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
-        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, BATCH, &stop));
         let changed = (0..changes).try_for_each(|change| {
             let cpus = ["1-1", "0-0", "0-1"][change as usize % 3];
             succeeds(receiver, &["apply", "in0", "--cpus", cpus, "--yes"])
@@ -132,7 +132,7 @@ fn wrong_mask(options: &Options) -> Result<Value> {
     let stop = AtomicBool::new(false);
     let time = format!("{}s", options.verify_s);
     let (output, mask) = std::thread::scope(|scope| -> Result<(Output, String)> {
-        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, BATCH, &stop));
         let output = host(receiver, &["apply", "in0", "--cpus", "1-1", "--yes", "--verify", &time]);
         let mask = receiver.run("cat /sys/class/net/in0/queues/rx-0/rps_cpus");
         stop.store(true, Ordering::Relaxed);

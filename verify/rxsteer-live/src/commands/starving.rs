@@ -93,13 +93,13 @@ fn turn(testbed: &Testbed, class: &'static str) -> Result<Row> {
 
 /// The longest delay of a wake-up of an ordinary thread on CPU 1.
 fn latest_wake_up(stop: &AtomicBool) -> Result<Duration> {
-    const REST: Duration = Duration::from_millis(20);
+    const PAUSE: Duration = Duration::from_millis(20);
     pin(1)?;
     let mut latest = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        sleep(REST);
-        latest = latest.max(begun.elapsed().saturating_sub(REST));
+        sleep(PAUSE);
+        latest = latest.max(begun.elapsed().saturating_sub(PAUSE));
     }
     Ok(latest)
 }

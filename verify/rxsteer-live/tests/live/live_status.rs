@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, Pass, Steering, Testbed, Traffic, rxsteer};
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const FRAMES: u64 = 3000;
 
 /// The output of `rxsteer status` in a namespace.
@@ -41,7 +41,7 @@ fn once_received(namespace: &Namespace, arguments: &[&str], received: u64) -> Va
         if adds_up(&status) >= received && status["waiting"] == 0 {
             return status;
         }
-        assert!(started.elapsed() < SOON, "{status}");
+        assert!(started.elapsed() < TIMEOUT, "{status}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -14,7 +14,7 @@ use rxsteer_user::source::{Fill, Source};
 use serde_json::Value;
 
 /// How long anything may take, in a slow virtual machine too.
-const AT_MOST: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program, its messages; it is ended when this is dropped.
 pub(crate) struct Running {
@@ -83,7 +83,7 @@ impl Drop for Running {
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < AT_MOST, "it took too long until it {what}");
+        assert!(begun.elapsed() < TIMEOUT, "it took too long until it {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

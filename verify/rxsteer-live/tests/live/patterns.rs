@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ask;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The kernel memory of a process's BPF maps.
 fn map_bytes(process: u32) -> u64 {
@@ -37,7 +37,7 @@ fn interface_of_64_queues_that_appears_later_is_steered() {
     for number in 1..3 {
         testbed.another_link(LinkOptions { queues: 64, ..LinkOptions::default() }).unwrap();
         steering
-            .wait_for_stderr(&format!("steering in{number}: native, 64 RX queues"), SOON)
+            .wait_for_stderr(&format!("steering in{number}: native, 64 RX queues"), TIMEOUT)
             .unwrap();
     }
     let link = &testbed.links[2];
@@ -68,7 +68,7 @@ fn pattern_takes_little_memory_and_status_says_how_much() {
         steering
             .wait_for_stderr(
                 if pattern == "in*" { "steering in0" } else { "no interface matches yet" },
-                SOON,
+                TIMEOUT,
             )
             .unwrap();
         let status: Value =

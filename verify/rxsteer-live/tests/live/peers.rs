@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::containers::{counted, works};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `rxsteer peers` in a namespace, and the file with its output.
 fn start(namespace: &Namespace, arguments: &[&str], said: &Path) -> Process {
@@ -24,7 +24,7 @@ fn until(what: &str, said: &Path, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
         let said = std::fs::read_to_string(said).unwrap_or_default();
-        assert!(started.elapsed() < SOON, "not within {SOON:?}: {what}; it said: {said}");
+        assert!(started.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}; it said: {said}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -76,7 +76,7 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
     until("out2 completes checksums", &said, || !leaves_checksums(testbed.sender(), "out2"));
 
     peers.signal(Signal::TERM).unwrap();
-    assert!(peers.wait(SOON).unwrap().success());
+    assert!(peers.wait(TIMEOUT).unwrap().success());
     assert!(
         leaves_checksums(testbed.sender(), "out0") && leaves_checksums(testbed.sender(), "out2")
     );
@@ -108,7 +108,7 @@ fn what_a_killed_one_left_is_restored_and_a_container_that_ended_is_forgotten() 
     assert_eq!(second.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&second.stderr).contains("another rxsteer peers runs"));
     peers.signal(Signal::KILL).unwrap();
-    peers.wait(SOON).unwrap();
+    peers.wait(TIMEOUT).unwrap();
     assert!(!leaves_checksums(testbed.sender(), "out0"), "nothing restores what is killed");
     drop(other);
     let restored = super::ask_stderr(&["peers", "--restore"]);

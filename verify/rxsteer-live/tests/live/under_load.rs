@@ -11,7 +11,7 @@ use rxsteer_lab::{
 
 use super::{ask, set};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A run with traffic, to which a fault happens.
 struct Run<'a> {
@@ -31,7 +31,7 @@ impl Run<'_> {
         let (begun, before) = (Instant::now(), self.frames());
         while self.frames() < before + 1000 {
             assert!(
-                begun.elapsed() < SOON,
+                begun.elapsed() < TIMEOUT,
                 "no frame arrives; it said: {}",
                 self.steering.stderr()
             );
@@ -90,7 +90,7 @@ fn interface_that_goes_down_and_up_is_steered_again() {
                 run.testbed.receiver().ip(&format!("link set in0 {state}")).unwrap();
                 let begun = Instant::now();
                 while run.steering.stderr().matches(words).count() < round {
-                    assert!(begun.elapsed() < SOON, "{}", run.steering.stderr());
+                    assert!(begun.elapsed() < TIMEOUT, "{}", run.steering.stderr());
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
@@ -134,7 +134,7 @@ fn others_go_on_when_an_interface_moves_to_another_namespace() {
         let other = Namespace::new().unwrap();
         let moves = format!("link set in1 netns {}", other.name());
         run.testbed.receiver().ip(&moves).unwrap();
-        run.steering.wait_for_stderr("in1 is no longer steered", SOON).unwrap();
+        run.steering.wait_for_stderr("in1 is no longer steered", TIMEOUT).unwrap();
         run.wait_for_new_frames();
     }));
 }
@@ -146,13 +146,15 @@ fn kernel_rps_that_is_switched_on_afterwards_is_reported() {
     let (_, totals) = with_load(LinkOptions::default(), |run| {
         let receiver = run.testbed.receiver();
         receiver.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", "1").unwrap();
-        run.steering.wait_for_stderr("in0: the kernel's RPS is on for RX queue 0", SOON).unwrap();
+        run.steering
+            .wait_for_stderr("in0: the kernel's RPS is on for RX queue 0", TIMEOUT)
+            .unwrap();
         run.wait_for_new_frames();
         let status = ask(&["status", "--socket", run.socket]);
         assert!(status.contains("the kernel's RPS is on"), "{status}");
         receiver.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", "0").unwrap();
         run.steering
-            .wait_for_stderr("in0: its RX queues are steered by rxsteer alone again", SOON)
+            .wait_for_stderr("in0: its RX queues are steered by rxsteer alone again", TIMEOUT)
             .unwrap();
     });
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
@@ -195,7 +197,7 @@ fn it_ends_when_its_program_was_detached_from_all_interfaces() {
     let detached =
         Command::new("bpftool").args(["link", "detach", "id", &links[0]]).status().unwrap();
     assert!(detached.success());
-    let status = steering.wait(SOON).unwrap();
+    let status = steering.wait(TIMEOUT).unwrap();
     let stderr = steering.stderr();
     assert_eq!(status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("another process detached its XDP program"), "{stderr}");
