@@ -309,7 +309,7 @@ mod with_xdp {
         run.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = run.spawn().context("can't start rxsteer run")?;
         let mut child = Running(child);
-        let begun = Instant::now();
+        let started = Instant::now();
         while client::status(&socket, 0, false).is_err() {
             if let Some(status) = child.0.try_wait()? {
                 return Ok(Native::Not(format!("rxsteer run ended with {status}")));
@@ -317,7 +317,7 @@ mod with_xdp {
             if waiting.is_ended_within(STEP) {
                 return Ok(Native::Ended(Outcome::Interrupted));
             }
-            if begun.elapsed() > LONGEST_START {
+            if started.elapsed() > LONGEST_START {
                 return Ok(Native::Not("rxsteer run did not begin within a minute".to_owned()));
             }
         }

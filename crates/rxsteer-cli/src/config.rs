@@ -126,12 +126,12 @@ fn check_parsed(
         true => format!("{why} (a file for another host: --any-host)"),
         false => why,
     };
-    for (about, why) in fixed(settings, here) {
-        if about.iter().any(|name| unread.contains(&name.as_str())) {
+    for (names, why) in fixed(settings, here) {
+        if names.iter().any(|name| unread.contains(&name.as_str())) {
             continue;
         }
-        let is_elsewhere = !fixed(settings, false).iter().any(|(of, _)| *of == about);
-        let there = || about.iter().filter_map(|name| right.iter().find(|text| text.name == *name));
+        let is_elsewhere = !fixed(settings, false).iter().any(|(of, _)| *of == names);
+        let there = || names.iter().filter_map(|name| right.iter().find(|text| text.name == *name));
         let is_named = |text: &&Text| {
             let mut words = why.split([' ', ';', ',', ':']);
             words.any(|word| word.strip_prefix("--") == Some(&text.name))

@@ -162,7 +162,7 @@ impl EventsTo {
                 let mut options = OpenOptions::new();
                 options.append(true);
                 // Opening a pipe waits for its reader, and no signal would end that.
-                if path.metadata().is_ok_and(|about| about.file_type().is_fifo()) {
+                if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
                     let tried = options.clone().custom_flags(nix::libc::O_NONBLOCK).open(path);
                     tried.with_context(|| {
                         format!("no program reads the pipe {name} for --events; start one first")

@@ -31,7 +31,7 @@ fn a_file_is_continued_with_one_line_an_event() {
 }
 
 #[test]
-fn people_get_what_they_got_before_there_were_events() {
+fn without_events_the_messages_are_unchanged() {
     let [gone, steered, moves] =
         &events(&[EventKind::InterfaceGone, EventKind::InterfaceSteered, EventKind::Moves])[..]
     else {

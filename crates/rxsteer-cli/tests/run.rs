@@ -91,7 +91,7 @@ fn settings_are_refused_before_anything_is_read() {
 }
 
 #[test]
-fn where_no_instance_listens_that_is_said() {
+fn where_no_instance_listens_that_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("socket");
     let path = socket.to_str().expect("UTF-8");

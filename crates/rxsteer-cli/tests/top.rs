@@ -69,13 +69,13 @@ impl Screen {
 
     /// Waits until the screen is as asked, and returns it.
     fn until(&self, what: &str, mut is: impl FnMut(&str) -> bool) -> String {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let text = self.text();
             if is(&text) {
                 return text;
             }
-            assert!(begun.elapsed() < TIMEOUT, "{what} did not come:\n{text}");
+            assert!(started.elapsed() < TIMEOUT, "{what} did not come:\n{text}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -323,9 +323,9 @@ fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
         folders.filter(|folder| folder.path().join("socket").exists()).count()
     };
     let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     };

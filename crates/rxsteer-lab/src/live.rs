@@ -194,15 +194,15 @@ impl LiveFrames {
 
     fn call(&self, frames: u64) -> Result<Duration> {
         let program = program(&self.object, "live_frame")?;
-        let begun = map(&self.object, "live_begun")?;
+        let started = map(&self.object, "live_begun")?;
         let zero = 0_u32.to_ne_bytes();
-        let reset = begun.update(&zero, &0_u64.to_ne_bytes(), MapFlags::ANY);
+        let reset = started.update(&zero, &0_u64.to_ne_bytes(), MapFlags::ANY);
         reset.bpf(|| "write live_begun".to_owned())?;
         run(&program, &vec![0; self.length + SPARE], frames)?;
         let now = clock_gettime(ClockId::Monotonic);
         let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
-        let begun = words(&begun, 0)?.first().copied().unwrap_or(0);
-        Ok(now.saturating_sub(Duration::from_nanos(begun)))
+        let started = words(&started, 0)?.first().copied().unwrap_or(0);
+        Ok(now.saturating_sub(Duration::from_nanos(started)))
     }
 
     /// The number of frames made for each flow.

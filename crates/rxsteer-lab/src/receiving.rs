@@ -142,22 +142,22 @@ impl Receiving<'_> {
         std::thread::scope(|scope| {
             let receiver = self.testbed.receiver();
             let thread = scope.spawn(|| receiver.inside(|| receive(&seen, &end)));
-            let begun = Instant::now();
+            let started = Instant::now();
             while !self.gate.is_ready.load(Ordering::Acquire)
                 && !thread.is_finished()
-                && begun.elapsed() < TIMEOUT
+                && started.elapsed() < TIMEOUT
             {
                 sleep(POLL_INTERVAL);
             }
             let sent = source.send(self.testbed.sender(), 0, IN_RING);
             // By then the kernel has passed on the block that was being filled.
             sleep(Duration::from_millis(20));
-            let begun = Instant::now();
+            let started = Instant::now();
             self.gate.is_held.store(false, Ordering::Release);
-            while total(&seen) < IN_RING && !thread.is_finished() && begun.elapsed() < TIMEOUT {
+            while total(&seen) < IN_RING && !thread.is_finished() && started.elapsed() < TIMEOUT {
                 sleep(POLL_INTERVAL);
             }
-            let took = begun.elapsed();
+            let took = started.elapsed();
             end.store(true, Ordering::Relaxed);
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             sent?;

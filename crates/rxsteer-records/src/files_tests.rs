@@ -74,8 +74,8 @@ fn time_completes_a_file_also_without_records() {
     let every = Rotation { every: Some(Duration::from_secs(1)), size: None };
     let mut files = files(&folder.path().join("f.csv"), every);
     take(&mut files, 7);
-    let begun = Instant::now();
-    while complete(folder.path()).is_empty() && begun.elapsed() < Duration::from_secs(20) {
+    let started = Instant::now();
+    while complete(folder.path()).is_empty() && started.elapsed() < Duration::from_secs(20) {
         files.tick();
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -97,7 +97,7 @@ struct Message {
     data_records: u32,
     /// Flow records: a biflow has two.
     flow_records: u32,
-    begun: Option<Instant>,
+    started: Option<Instant>,
 }
 
 impl Message {
@@ -195,7 +195,7 @@ impl Ipfix {
     /// Sends what has waited long enough. The caller must call this several times a second.
     pub fn tick(&mut self) {
         self.send_alone(Pairs::take_old);
-        if self.message.begun.is_some_and(|begun| begun.elapsed() >= WAIT) {
+        if self.message.started.is_some_and(|started| started.elapsed() >= WAIT) {
             self.send();
         }
     }
@@ -224,7 +224,7 @@ impl Ipfix {
         };
         // A new set has a header of 4 bytes.
         let length = 4 + self.templates[found].length(records);
-        if self.message.begun.is_some() && self.message.bytes.len() + length > LONGEST {
+        if self.message.started.is_some() && self.message.bytes.len() + length > LONGEST {
             self.send();
         }
         self.begin();
@@ -237,7 +237,7 @@ impl Ipfix {
 
     /// Sends the present message.
     fn send(&mut self) {
-        if self.message.begun.is_none() {
+        if self.message.started.is_none() {
             return;
         }
         self.message.end_set();
@@ -278,7 +278,7 @@ impl Ipfix {
 
     /// Begins a message, unless there is one.
     fn begin(&mut self) {
-        if self.message.begun.is_some() {
+        if self.message.started.is_some() {
             return;
         }
         let bytes = &mut self.message.bytes;
@@ -288,7 +288,7 @@ impl Ipfix {
         put(bytes, (unix as u32).to_be_bytes());
         put(bytes, self.sequence.to_be_bytes());
         put(bytes, self.domain.to_be_bytes());
-        self.message.begun = Some(Instant::now());
+        self.message.started = Some(Instant::now());
     }
 
     /// Sends the templates, and the names and types of our own elements, in a separate message.

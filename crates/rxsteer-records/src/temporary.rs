@@ -123,7 +123,7 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
 pub fn place_of(path: &Path) -> Result<PathBuf, &'static str> {
     let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match place.symlink_metadata() {
-        Ok(about) if !about.is_file() => Err("is not a regular file, and would be replaced"),
+        Ok(metadata) if !metadata.is_file() => Err("is not a regular file, and would be replaced"),
         _ => Ok(place),
     }
 }

@@ -115,7 +115,7 @@ impl Server {
         first: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Running> {
         let (stop, stopped) = oneshot::channel();
-        let (begun, begins) = std::sync::mpsc::channel();
+        let (started, begins) = std::sync::mpsc::channel();
         let serve = move || {
             let runtime = first().and_then(|()| {
                 // One thread waits for the control sockets, since at most one reading is in progress.
@@ -125,10 +125,10 @@ impl Server {
             });
             let runtime = match runtime {
                 Ok(runtime) => runtime,
-                Err(why) => return drop(begun.send(Err(why))),
+                Err(why) => return drop(started.send(Err(why))),
             };
             // The receiver is waiting for this.
-            let _ = begun.send(Ok(()));
+            let _ = started.send(Ok(()));
             runtime.block_on(async {
                 tokio::select! {
                     () = self.accept(source) => {}

@@ -66,10 +66,10 @@ fn measure(socket: &std::path::Path, width: u16, height: u16) -> String {
         Terminal::with_options(CrosstermBackend::new(&mut sink), options).expect("a size is given");
     let mut steps: [Vec<Duration>; 4] = Default::default();
     let mut last: Option<Reading> = None;
-    let begun = Instant::now();
+    let started = Instant::now();
     for frame in 0..FRAMES {
         let due = INTERVAL * frame as u32;
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        std::thread::sleep(due.saturating_sub(started.elapsed()));
         let at = Instant::now();
         let reading = watcher.read().expect("the instance answers");
         let asked = Instant::now();
@@ -84,7 +84,7 @@ fn measure(socket: &std::path::Path, width: u16, height: u16) -> String {
             step.push(took);
         }
     }
-    let took = begun.elapsed();
+    let took = started.elapsed();
     drop(terminal);
     let status = last.expect("there were frames").status;
     let flows = status.flow_statistics.map_or(0, |statistics| statistics.flows);

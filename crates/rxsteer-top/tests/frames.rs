@@ -302,7 +302,7 @@ fn first_reading_and_none_are_drawn() {
 }
 
 #[test]
-fn states_are_said_in_words() {
+fn states_are_reported_in_words() {
     let mut traffic = Traffic::new(2, 0);
     let mut status = traffic.advance(SECOND_NS, 10);
     (status.guarded, status.settings.flow_stats) = (false, false);

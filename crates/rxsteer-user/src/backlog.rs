@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn lent_memory_is_let_go_of_with_its_last_packet() {
+    fn lent_memory_is_released_with_its_last_packet() {
         let (mut sender, mut receiver) = backlog(CpuId::new(0).unwrap(), true, 8, 8);
         let memory: Arc<[u8]> = (*b"abcd").into();
         let mut block = Block::new();

@@ -158,7 +158,7 @@ impl Rebalancing {
 /// Reads the other load of CPUs with workers until the pipeline ends. If the kernel does not report it, it counts as
 /// none.
 fn sample_other_work(shared: &Weak<Rebalancing>) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut other = OtherWork::default();
     loop {
         std::thread::sleep(SAMPLE_INTERVAL);
@@ -172,7 +172,7 @@ fn sample_other_work(shared: &Weak<Rebalancing>) {
             ours_ns[worker.cpu.index()] = worker.work().0;
         }
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let now_ns = begun.elapsed().as_nanos() as u64;
+        let now_ns = started.elapsed().as_nanos() as u64;
         let shares = other.read(now_ns, &stat, ours_ns).unwrap_or_default();
         for (worker, millionths) in &shared.workers {
             let share = shares.get(worker.cpu.index()).copied().unwrap_or(0.0);

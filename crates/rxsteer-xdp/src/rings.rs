@@ -54,7 +54,7 @@ pub(crate) struct Rings {
     /// By ring: what its thread did, and what the ring lost meanwhile.
     waits: Box<[Cell<Waits>]>,
     /// The start of the time scale of readings.
-    begun: Instant,
+    started: Instant,
 }
 
 /// The rings, shared by two threads: the owner of the path, and a view. Both use the same account of lost frames. A
@@ -108,7 +108,7 @@ impl Rings {
             checked: Cell::new(None),
             threads,
             waits: vec![Cell::new(Waits::default()); ring_states.len() as usize].into(),
-            begun: Instant::now(),
+            started: Instant::now(),
             ring_states,
             pairs,
             tails,

@@ -348,7 +348,7 @@ impl Run {
     /// sends it: now, and after a change to rules that keep no table.
     fn check_rest(&mut self) -> Result<(), Fault> {
         // Applications would change targets.
-        self.world.meddling = 0;
+        self.world.interference = 0;
         self.check_places()?;
         let mut config = self.plan.config().clone();
         config.policy = self.shape.quiet_policy(&mut self.world.rng);

@@ -37,7 +37,7 @@ pub(crate) struct World {
     full: Refusal,
     guard: Guard,
     /// How often workers and applications continue while a producer decides, in 256 queries.
-    pub(crate) meddling: u32,
+    pub(crate) interference: u32,
     lists: u64,
 }
 
@@ -94,7 +94,7 @@ impl World {
             limit,
             full,
             guard,
-            meddling: rng.pick(&[0, 2, 16, 64]),
+            interference: rng.pick(&[0, 2, 16, 64]),
             lists: 0,
             rng,
             cpus,
@@ -283,8 +283,8 @@ impl World {
 
     /// Workers and applications continue while a producer decides.
     #[inline]
-    fn meddle(&mut self) {
-        if self.meddling > 0 && self.rng.chance(self.meddling) {
+    fn interfere(&mut self) {
+        if self.interference > 0 && self.rng.chance(self.interference) {
             if self.rng.chance(224) { self.step() } else { self.applications_move(1) }
         }
     }
@@ -312,7 +312,7 @@ impl View<'_> {
 
 impl Backlogs for View<'_> {
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
-        self.world.meddle();
+        self.world.interfere();
         let (limit, full) = (self.world.limit, self.world.full);
         match self.backlog(self.producer, cpu) {
             None => Err(Refusal::Drop(DropReason::WorkerLost)),
@@ -322,7 +322,7 @@ impl Backlogs for View<'_> {
     }
 
     fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
-        self.world.meddle();
+        self.world.interfere();
         let guard = self.world.guard;
         let Some(backlog) = self.backlog(producer, cpu) else { return true };
         let done = match guard {
@@ -340,7 +340,7 @@ impl Backlogs for View<'_> {
     }
 
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
-        self.world.meddle();
+        self.world.interfere();
         let limit = self.world.limit;
         (self.backlog(self.producer, cpu).map_or(0, |backlog| backlog.waiting()), limit)
     }

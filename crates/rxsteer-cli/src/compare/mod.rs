@@ -285,7 +285,7 @@ fn compare(
     sampled: Option<Sampled>,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Outcome> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let first = args.flows.hash_seed.unwrap_or_else(random_seed);
     let secrets = Secrets::new(Some(first), args.seeds)?;
     let app_cpus = args.app_cpus.as_ref().map(|apps| apps.cpus(sys::allowed_cpus()));
@@ -343,7 +343,7 @@ fn compare(
         commands,
         issues: frames.issues(false),
         skipped,
-        elapsed: begun.elapsed(),
+        elapsed: started.elapsed(),
     };
     if args.json {
         output::print(&format!("{:#}\n", show::json(&compared)))?;

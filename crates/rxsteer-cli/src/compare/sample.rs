@@ -119,17 +119,17 @@ pub(super) fn take(
     let mut capture = BufWriter::new(&file);
     capture.write_all(&header(link)).context("can't write to memory")?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let begun = Instant::now();
-    let mut second = begun;
+    let started = Instant::now();
+    let mut second = started;
     let mut frame = [0; SNAP_LEN];
     let (mut frames, mut of_second) = (0, 0);
     let (mut paused, mut passed) = (Duration::ZERO, Some(0));
     // ORDER: Relaxed; the flag is a request and carries no data.
-    let is_over = || begun.elapsed() >= limits.time || stop.load(Ordering::Relaxed);
+    let is_over = || started.elapsed() >= limits.time || stop.load(Ordering::Relaxed);
     while frames < limits.frames && !is_over() {
         if second.elapsed() >= SECOND {
             (second, of_second) = (Instant::now(), 0);
-            bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+            bar.set_position(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
             bar.set_message(format!("{frames} frames"));
         }
         if limits.each_second.is_some_and(|most| of_second >= most) {
@@ -156,7 +156,7 @@ pub(super) fn take(
         };
         let kept = &frame[..length.min(SNAP_LEN)];
         // Pauses are left out of the times: a flow that continues after one was not idle.
-        let at = since_1970 + begun.elapsed().saturating_sub(paused);
+        let at = since_1970 + started.elapsed().saturating_sub(paused);
         capture.write_all(&record(at, kept.len(), length)).context("can't write to memory")?;
         capture.write_all(kept).context("can't write to memory")?;
         frames += 1;
@@ -164,7 +164,7 @@ pub(super) fn take(
     }
     capture.flush().context("can't write to memory")?;
     drop(capture);
-    let (elapsed, count) = (begun.elapsed(), window.close(link));
+    let (elapsed, count) = (started.elapsed(), window.close(link));
     Ok(Sample {
         file,
         frames,

@@ -60,5 +60,5 @@ fn interfaces(root: &Root, names: &[String]) -> anyhow::Result<Vec<InterfaceKnob
 /// The inode of this network namespace; 0 for a recorded tree.
 pub(crate) fn namespace(root: &Root) -> u64 {
     let own = std::fs::metadata("/proc/self/ns/net").ok().filter(|_| root.is_host());
-    own.map_or(0, |about| about.ino())
+    own.map_or(0, |metadata| metadata.ino())
 }

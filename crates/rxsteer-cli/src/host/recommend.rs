@@ -82,7 +82,7 @@ pub(crate) fn measure(
         .map(|link| read(&link.name).map(|knobs| (Counts::read(root, &knobs), knobs)))
         .map(|read| read.map(|(counts, knobs)| (knobs, counts)))
         .collect::<Result<_, _>>()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let traffic: Vec<Option<Traffic>> = if capture {
         // One after the other, each for its part of the time.
         let part = time / u32::try_from(chosen.len()).unwrap_or(u32::MAX).max(1);
@@ -91,15 +91,15 @@ pub(crate) fn measure(
     } else {
         vec![None; chosen.len()]
     };
-    while begun.elapsed() < time {
-        if is_ended_within(STEP.min(time.saturating_sub(begun.elapsed()))) {
+    while started.elapsed() < time {
+        if is_ended_within(STEP.min(time.saturating_sub(started.elapsed()))) {
             break;
         }
     }
     let each = chosen.iter().zip(before).zip(traffic).map(|((link, (_, before)), traffic)| {
         let gone = || format!("{} can't be read any more; was it removed?", printable(&link.name));
         let knobs = read(&link.name).with_context(gone)?;
-        let mut measured = Counts::read(root, &knobs).since(&before, begun.elapsed());
+        let mut measured = Counts::read(root, &knobs).since(&before, started.elapsed());
         measured.traffic = traffic;
         let spreading =
             if root.is_host() { Spreading::read(knobs.index) } else { Spreading::default() };

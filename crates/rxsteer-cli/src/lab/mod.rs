@@ -48,11 +48,11 @@ fn begin() -> anyhow::Result<ActiveLab> {
         ));
         true
     };
-    let begun = rxsteer_lab::begin(waits)?;
-    for what in &begun.left {
+    let started = rxsteer_lab::begin(waits)?;
+    for what in &started.left {
         note(&format!("rxsteer: {}", printable(what)));
     }
-    Ok(begun)
+    Ok(started)
 }
 
 /// Fails if a file cannot be written, before minutes of measurements. It does not change the file.
@@ -68,7 +68,7 @@ fn writable(path: &Path, what: &str) -> anyhow::Result<()> {
 
 fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     // If another lab is measuring, it has already restored everything.
-    for what in rxsteer_lab::begin(|_| false).iter().flat_map(|begun| &begun.left) {
+    for what in rxsteer_lab::begin(|_| false).iter().flat_map(|started| &started.left) {
         note(&format!("rxsteer: {}", printable(what)));
     }
     let experiments = experiment::list();

@@ -229,7 +229,7 @@ fn result(score: &Score, verdict: bool) -> String {
     } else {
         format!("goal: all rows within 25 %{}", goal(simulator.within_quarter == *rows))
     };
-    let about = |name: &str, errors: &Errors| {
+    let summary = |name: &str, errors: &Errors| {
         let Errors { mean, worst, within_quarter, right_order } = errors;
         format!(
             "{name} {:.1} % in the mean, {:.1} % in the worst row, {within_quarter} within 25 %, {right_order} of {pairs} pairs of methods in the right order",
@@ -240,8 +240,8 @@ fn result(score: &Score, verdict: bool) -> String {
     format!(
         "- **{what}{adjusted}**, {rows} rows, {goals}: {}; {}. The simulator is nearer in {nearer} rows, the null model in {farther}; within 1 % of each \
          other in the rest.\n",
-        about("simulator", simulator),
-        about("null model", null)
+        summary("simulator", simulator),
+        summary("null model", null)
     )
 }
 

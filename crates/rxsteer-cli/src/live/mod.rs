@@ -18,7 +18,7 @@ use crate::output::json::decisive;
 use crate::output::lines::room_on_terminal;
 use crate::output::{self, json, table};
 use crate::replay::report_after;
-use crate::userspace::{About, Attending, Origin, Place};
+use crate::userspace::{Attending, CommandInfo, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
 use open::{Way, open};
@@ -198,7 +198,12 @@ fn by_queue(named: &[Named]) -> Vec<rxsteer_records::Interface> {
 }
 
 /// The status, except for counts.
-fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
+fn about(
+    way: Way,
+    named: &[Named],
+    config: &PipelineConfig,
+    flows: Option<LiveFlows>,
+) -> CommandInfo {
     // If interfaces cannot be listed, none has an index.
     let links = rxsteer_host::links().unwrap_or_default();
     let origin = |named: &Named| Origin {
@@ -207,7 +212,7 @@ fn about(way: Way, named: &[Named], config: &PipelineConfig, flows: Option<LiveF
         receivers: usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end),
         by_rx_queue: way == Way::Xdp,
     };
-    About {
+    CommandInfo {
         command: Command::Live,
         mode: way.name(),
         dissect: config.dissect,

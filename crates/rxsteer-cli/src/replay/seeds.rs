@@ -308,7 +308,7 @@ pub(super) fn command(
             config.policy
         ));
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut frames = Frames::new(Some(input), sources, args.speed, stop)?;
     let bar = progress::runs(u64::from(secrets.count), args.json);
     let replay = Replay::of(args);
@@ -330,7 +330,7 @@ pub(super) fn command(
         issues: frames.issues(interrupted),
         skipped: frames.skipped(),
         settings: super::settings(args, &config),
-        elapsed: begun.elapsed(),
+        elapsed: started.elapsed(),
         interrupted,
     };
     if args.json {

@@ -308,7 +308,7 @@ fn attempt(
         inner: setup.inner,
         key_tunnels: setup.key_tunnels,
         flow_stats: setup.flow_stats,
-        begun: Instant::now(),
+        started: Instant::now(),
         threads_refused: |class| starvation_warning(class, &Host::read()),
         obstacle,
         rx_queues,

@@ -101,7 +101,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         socket: instance.socket.display().to_string(),
         network_namespace: instance.network_namespace,
         program_id: Some(instance.program_id),
-        running_ns: instance.begun.elapsed().as_nanos() as u64,
+        running_ns: instance.started.elapsed().as_nanos() as u64,
         memory_bytes: instance.memory_bytes,
         policy: instance.settings.policy.to_string(),
         settings: SettingsShown {

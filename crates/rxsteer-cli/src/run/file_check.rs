@@ -44,8 +44,8 @@ pub(crate) fn fixed(asked: &RunSettings, here: bool) -> Vec<(Vec<String>, String
         (names(&["events"]), if here { asked.events.check() } else { Ok(()) }),
         (of_records, asked.check_records().and_then(|()| records())),
     ];
-    let wrong = |(about, checked): (_, anyhow::Result<()>)| {
-        checked.err().map(|why| (about, error_text(&why)))
+    let wrong = |(names, checked): (_, anyhow::Result<()>)| {
+        checked.err().map(|why| (names, error_text(&why)))
     };
     checked.into_iter().filter_map(wrong).collect()
 }

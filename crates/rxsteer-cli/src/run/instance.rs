@@ -37,7 +37,7 @@ pub(crate) struct Fixed {
     pub(crate) inner: bool,
     pub(crate) key_tunnels: TunnelKinds,
     pub(crate) flow_stats: bool,
-    pub(crate) begun: Instant,
+    pub(crate) started: Instant,
     /// Why this host refuses a scheduling class, if it does.
     pub(crate) threads_refused: fn(ThreadClass) -> Option<String>,
     /// Why an interface cannot be steered, if it cannot.
@@ -133,7 +133,7 @@ impl<P: Datapath> Instance<P> {
         Shown {
             socket: self.fixed.socket.clone(),
             network_namespace: self.fixed.network_namespace,
-            begun: self.fixed.begun,
+            started: self.fixed.started,
             memory_bytes: self.fixed.memory_bytes,
             program_id: self.path.program_id(),
             settings: self.settings.clone(),

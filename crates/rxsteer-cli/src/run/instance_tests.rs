@@ -197,7 +197,7 @@ pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
         inner: false,
         key_tunnels: Default::default(),
         flow_stats: true,
-        begun: Instant::now(),
+        started: Instant::now(),
         rx_queues: |link| link.max_rx_queues.unwrap_or(1) as u16,
         obstacle: |link, _, _| {
             link.attached.is_some().then(|| "another program is there".to_owned())
@@ -301,7 +301,7 @@ fn frames_without_a_checksum_are_reported_once() {
 }
 
 #[test]
-fn change_that_fails_is_said_once() {
+fn change_that_fails_is_reported_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     set(&mut instance, &["queue-size=16384"]).unwrap();
     instance.path.fails = true;

@@ -123,7 +123,7 @@ fn change_that_another_replaced_is_known() {
 }
 
 #[test]
-fn one_that_moved_is_let_go() {
+fn one_that_moved_is_released() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     see(&mut instance, &[]);
     let lines = see(&mut instance, &[]);

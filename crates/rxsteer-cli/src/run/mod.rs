@@ -141,7 +141,7 @@ mod running {
                 }
                 return crate::fallback::command(&args, &why, events_to.begin()?);
             }
-            begun => begun?,
+            started => started?,
         };
         // Threads created later also get their class; with --threads other there is none to set.
         privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;

@@ -13,20 +13,21 @@ pub(crate) struct Rounds(Mutex<Windows>);
 #[derive(Clone, Copy, Debug, Default)]
 struct Windows {
     /// When the present window began; `None` before the first round.
-    begun: Option<Instant>,
+    started: Option<Instant>,
     present: Duration,
     before: Duration,
 }
 
 impl Windows {
     fn advance_to(&mut self, now: Instant) {
-        let age = self.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
-        if self.begun.is_some() && age < WINDOW {
+        let age =
+            self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started));
+        if self.started.is_some() && age < WINDOW {
             return;
         }
         self.before = if age < 2 * WINDOW { self.present } else { Duration::ZERO };
         self.present = Duration::ZERO;
-        self.begun = Some(now);
+        self.started = Some(now);
     }
 }
 

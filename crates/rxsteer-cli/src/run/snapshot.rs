@@ -13,7 +13,7 @@ use std::time::Instant;
 pub(crate) struct Shown<D> {
     pub(crate) socket: PathBuf,
     pub(crate) network_namespace: Option<u64>,
-    pub(crate) begun: Instant,
+    pub(crate) started: Instant,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) program_id: u32,
     pub(crate) settings: Settings,

@@ -27,7 +27,8 @@ pub(super) fn dropped(
         });
         let counts = Counts { drops: *drops, ..Counts::default() };
         let status = CpuStatus { cpu, counts, thread, delay: None, would: None };
-        let (what, remedy) = (losses::what(&status, settings), losses::remedy(&status, settings));
+        let (what, remedy) =
+            (losses::describe(&status, settings), losses::remedy(&status, settings));
         parts.push(format!("{what} -> {remedy}"));
     }
     if drops.alloc > 0 {

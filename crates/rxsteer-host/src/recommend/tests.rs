@@ -263,7 +263,7 @@ fn what_is_down_or_the_loopback_is_left_alone_without_a_measurement() {
 }
 
 #[test]
-fn what_is_wanted_is_what_is_said() {
+fn what_is_requested_is_what_is_reported() {
     let two = MachineSpec { cores_per_cache: 4, ..MachineSpec::cpus(8) }
         .nic(NicSpec::named("eth0").queues(2, 2).interrupts([0, 4]));
     let facts = facts(&two);

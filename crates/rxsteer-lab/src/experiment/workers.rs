@@ -130,7 +130,7 @@ impl Work {
 
     /// Sends every packet to the channel of its worker.
     fn channels(&self, mut source: MemorySource, done: &[AtomicU64]) -> Result<Duration> {
-        let begun = Instant::now();
+        let started = Instant::now();
         std::thread::scope(|scope| {
             let (mut channels, receivers) = Channels::new(self.workers, true);
             for ((cpu, lists), done) in self.cpus(1).into_iter().zip(receivers).zip(done) {
@@ -154,7 +154,7 @@ impl Work {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     }
 
     fn rxsteer(
@@ -186,11 +186,11 @@ impl Work {
             }
         };
         let stop = AtomicBool::new(false);
-        let begun = Instant::now();
+        let started = Instant::now();
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, handler, |_, _| {}).map_err(
             |why| LabError::Unreadable { who: "rxsteer".to_owned(), why: why.to_string() },
         )?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     }
 }
 

@@ -48,7 +48,7 @@ impl Pairs {
 
     /// The next record that has waited long enough, or must make room for others.
     pub(super) fn take_old(&mut self) -> Option<Half> {
-        self.take_while(|begun, length| length >= MAX || begun.elapsed() >= WAIT)
+        self.take_while(|started, length| length >= MAX || started.elapsed() >= WAIT)
     }
 
     /// The next record.
@@ -58,8 +58,8 @@ impl Pairs {
 
     fn take_while(&mut self, is_over: impl Fn(Instant, usize) -> bool) -> Option<Half> {
         loop {
-            let &(begun, key, number) = self.order.front()?;
-            if !is_over(begun, self.order.len()) {
+            let &(started, key, number) = self.order.front()?;
+            if !is_over(started, self.order.len()) {
                 return None;
             }
             self.order.pop_front();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl World<'_> {
     /// Executes the `index`-th event of the scenario.
-    pub(crate) fn happen(&mut self, index: u32) {
+    pub(crate) fn run_event(&mut self, index: u32) {
         match self.scenario.events[index as usize].what.clone() {
             EventKind::Offline(cpu) => self.offline(cpu.get()),
             EventKind::Online(cpu) => self.online(cpu.get()),

@@ -49,7 +49,7 @@ pub(super) fn open(
 fn open_file(path: &Path, zstd: bool) -> Result<Opened, SinkError> {
     let create = |path: &Path| {
         // Opening a pipe waits for its reader, and a signal would not end the wait.
-        if path.metadata().is_ok_and(|about| about.file_type().is_fifo()) {
+        if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
             return Err(io::Error::other("it is a pipe; use pipe: for it"));
         }
         let file = File::create(path)?;

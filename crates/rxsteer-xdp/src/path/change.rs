@@ -56,8 +56,9 @@ impl Path {
         }
         let Some(requested) = self.requested.clone() else { return Ok(true) };
         // A change may fail in every tick, so interfaces must not wait for it.
-        let begun = self.begin_change(&requested).inspect_err(|_| self.arriving_before_change())?;
-        Ok(begun && self.end_change()?)
+        let started =
+            self.begin_change(&requested).inspect_err(|_| self.arriving_before_change())?;
+        Ok(started && self.end_change()?)
     }
 
     /// Redirects the change under way to the requested settings, if its completed steps are right for these as well. This

@@ -109,7 +109,7 @@ impl Rings {
         // account remains the authoritative count.
         let lost = lost.max(self.accounts[ring as usize].get().seen.saturating_sub(passed));
         let reading =
-            Reading { at: self.begun.elapsed(), scheduled, passed, is_waiting: waiting != 0 };
+            Reading { at: self.started.elapsed(), scheduled, passed, is_waiting: waiting != 0 };
         self.waits_of(ring, |waits| waits.note(reading, lost));
     }
 

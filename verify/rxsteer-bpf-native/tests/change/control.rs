@@ -163,7 +163,7 @@ impl Control {
         } else {
             self.approach_unguarded();
         }
-        self.world.meanwhile();
+        self.world.run_other_events();
     }
 
     /// Begins the change, if that is possible now.

@@ -37,12 +37,12 @@ fn run(without: Option<Rule>, seed: u64) -> Control {
             }
         }
         for _ in 0..control.world.rng.random_range(0..10) {
-            control.world.meanwhile();
+            control.world.run_other_events();
         }
         for _ in 0..4 {
             control.wrap();
         }
-        control.world.meanwhile();
+        control.world.run_other_events();
         let next = Settings::random(&mut control.world.rng);
         control.apply(next);
         let before = control.changes;

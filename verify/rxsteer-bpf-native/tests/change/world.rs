@@ -189,7 +189,7 @@ impl World {
     }
 
     /// Runs some other events.
-    pub(crate) fn meanwhile(&mut self) {
+    pub(crate) fn run_other_events(&mut self) {
         for _ in 0..self.rng.random_range(0..40) {
             self.step();
         }
@@ -205,7 +205,7 @@ impl World {
         while !is_over(&self.rx) {
             self.step();
         }
-        self.meanwhile();
+        self.run_other_events();
     }
 
     pub(crate) fn step(&mut self) {

@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let [over_plain, over_steered, over_kernel] = [over(plain)?, over(steered)?, over(kernel)?];
     by_kernel_rps(receiver, kernel)?;
     let frames = options.plan.frames;
-    let turn = |source: &LiveFrames| handed_over(source, sender, &arrivals, frames);
+    let turn = |source: &LiveFrames| hand_off_rate(source, sender, &arrivals, frames);
     let mut variants = [
         Variant { name: "fixed", turn: Box::new(|| turn(&over_plain)) },
         Variant { name: "rxsteer", turn: Box::new(|| turn(&over_steered)) },
@@ -136,7 +136,7 @@ fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f6
 }
 
 /// One turn: frames that CPU 1 took, per second of sending by CPU 0.
-fn handed_over(
+fn hand_off_rate(
     source: &LiveFrames,
     sender: &Namespace,
     arrivals: &Arrivals,

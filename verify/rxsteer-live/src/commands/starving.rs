@@ -97,9 +97,9 @@ fn latest_wake_up(stop: &AtomicBool) -> Result<Duration> {
     pin(1)?;
     let mut latest = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
-        let begun = Instant::now();
+        let started = Instant::now();
         sleep(PAUSE);
-        latest = latest.max(begun.elapsed().saturating_sub(PAUSE));
+        latest = latest.max(started.elapsed().saturating_sub(PAUSE));
     }
     Ok(latest)
 }

@@ -107,11 +107,11 @@ fn cpu_time(options: &Options, steering: &Steering, address: SocketAddr) -> Resu
             Ok(())
         })?;
         let per_reading = (with - without) * PAUSE.as_secs_f64();
-        let about = json!({
+        let figures = json!({
             "ms_for_a_look": rounded(per_reading * 1e3),
             "of_one_cpu_at_one_a_second": rounded(per_reading),
         });
-        report.insert(name.to_owned(), about);
+        report.insert(name.to_owned(), figures);
     }
     let (answers, stop, ready) =
         (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));

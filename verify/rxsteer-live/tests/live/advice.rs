@@ -54,10 +54,10 @@ fn map(namespace: &Namespace) -> String {
 
 /// Waits until the CPU map is this one.
 fn until_map_is(namespace: &Namespace, wanted: &str, child: &mut Child) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while map(namespace) != wanted {
         assert_eq!(child.try_wait().unwrap(), None, "it ended before it set the CPU map");
-        assert!(begun.elapsed() < TIMEOUT, "the CPU map is {}", map(namespace));
+        assert!(started.elapsed() < TIMEOUT, "the CPU map is {}", map(namespace));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -288,9 +288,9 @@ fn auto_that_was_killed_leaves_no_program() {
     let mut auto = command(receiver, &[&auto[..], &["--cpus", "0-1"]].concat());
     let mut child = auto.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let until = |attached: bool| {
-        let begun = Instant::now();
+        let started = Instant::now();
         while super::program_on(receiver, "in0").is_some() != attached {
-            assert!(begun.elapsed() < Duration::from_secs(30), "attached: {}", !attached);
+            assert!(started.elapsed() < Duration::from_secs(30), "attached: {}", !attached);
             std::thread::sleep(Duration::from_millis(20));
         }
     };

@@ -70,9 +70,9 @@ fn pairs(testbed: &Testbed) -> Vec<(SocketAddr, SocketAddr)> {
 /// Waits for this many more frames, then for a pause, and returns how many each CPU has taken since `before`.
 fn taken(sender: &Datagrams, check: &OrderCheck, before: &[u64]) -> Vec<u64> {
     sender.resume();
-    let (begun, first) = (Instant::now(), check.total().unwrap().frames);
+    let (started, first) = (Instant::now(), check.total().unwrap().frames);
     while check.total().unwrap().frames < first + FRAMES {
-        assert!(begun.elapsed() < TIMEOUT, "frames stopped");
+        assert!(started.elapsed() < TIMEOUT, "frames stopped");
         std::thread::sleep(Duration::from_millis(5));
     }
     sender.pause();
@@ -193,11 +193,11 @@ fn killed_at_any_moment_it_is_restored() {
             command.args(apply).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         // Kills it when this share of the journal is written, in an irregular order.
         let length = whole * (round * 37 % rounds) / rounds;
-        let begun = Instant::now();
-        while std::fs::metadata(journal).map_or(0, |about| about.len()) <= length {
+        let started = Instant::now();
+        while std::fs::metadata(journal).map_or(0, |metadata| metadata.len()) <= length {
             let ended = child.try_wait().unwrap();
             assert!(
-                begun.elapsed() < TIMEOUT && ended.is_none_or(|status| status.success()),
+                started.elapsed() < TIMEOUT && ended.is_none_or(|status| status.success()),
                 "{ended:?}"
             );
             if ended.is_some() {
@@ -206,7 +206,7 @@ fn killed_at_any_moment_it_is_restored() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        let partly = std::fs::metadata(journal).map_or(0, |about| about.len());
+        let partly = std::fs::metadata(journal).map_or(0, |metadata| metadata.len());
         midway += u32::from(partly > 0 && partly < whole);
         let text = succeeds(receiver, &["restore", "--yes"]);
         assert_eq!(values(receiver), before, "round {round}: {text}");
@@ -275,9 +275,9 @@ fn change_is_undone_where_its_terminal_hangs_up() {
     drop(command);
     let mut terminal = File::from(terminal);
     terminal.write_all(b"y\n").unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while values(receiver) == before {
-        assert!(begun.elapsed() < TIMEOUT, "it applied nothing: {:?}", running.try_wait());
+        assert!(started.elapsed() < TIMEOUT, "it applied nothing: {:?}", running.try_wait());
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(running.try_wait().unwrap(), None, "it waits to be confirmed");

@@ -19,8 +19,8 @@ fn listed() -> Vec<(String, Option<String>)> {
     let list: Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
     let experiments = list["experiments"].as_array().unwrap();
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    let about = |of: &Value| (text(&of["name"]).unwrap(), text(&of["lacks"]));
-    experiments.iter().map(about).collect()
+    let description = |of: &Value| (text(&of["name"]).unwrap(), text(&of["lacks"]));
+    experiments.iter().map(description).collect()
 }
 
 #[test]
@@ -375,9 +375,9 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
                 .output()
                 .is_ok_and(|output| !output.status.success())
     };
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while !lent() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the interface was never lent");
+        assert!(started.elapsed() < Duration::from_secs(60), "the interface was never lent");
         std::thread::sleep(Duration::from_millis(1));
     }
     // A second lab at the same time would give meaningless measurements.

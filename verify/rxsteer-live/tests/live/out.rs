@@ -81,9 +81,9 @@ impl Drop for Running {
 
 /// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < TIMEOUT, "it took too long until it {what}");
+        assert!(started.elapsed() < TIMEOUT, "it took too long until it {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -230,8 +230,8 @@ fn no_tap_is_left_of_one_that_was_killed() {
 }
 
 #[test]
-fn interface_that_goes_down_is_said_and_the_other_goes_on() {
-    let test = "out::interface_that_goes_down_is_said_and_the_other_goes_on";
+fn interface_that_goes_down_is_reported_and_the_other_goes_on() {
+    let test = "out::interface_that_goes_down_is_reported_and_the_other_goes_on";
     let Some(_alone) = super::ready(test, &[], 1) else { return };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (receiver, link) = (testbed.receiver(), testbed.link());

@@ -127,16 +127,16 @@ fn status_shows_what_each_cpu_would_carry() {
     };
     source.send(testbed.sender(), 0, 1000).unwrap();
     // The hosts send a few frames of their own.
-    let about = |found: &[Option<u64>], wanted: [u64; 2]| {
+    let check_near = |found: &[Option<u64>], wanted: [u64; 2]| {
         let near = |(found, wanted): (&Option<u64>, u64)| {
             found.is_some_and(|found| (wanted..wanted + 20).contains(&found))
         };
         assert!(found.len() == 2 && found.iter().zip(wanted).all(near), "{found:?} {wanted:?}");
     };
-    about(&would(), [0, 1000]);
+    check_near(&would(), [0, 1000]);
     set(&socket, "cpus=0-0");
     source.send(testbed.sender(), 0, 500).unwrap();
-    about(&would(), [500, 1000]);
+    check_near(&would(), [500, 1000]);
     let text = ask(&["status", "--socket", &socket]);
     assert!(text.contains("would carry"), "{text}");
     set(&socket, "shadow=off");

@@ -28,10 +28,10 @@ impl Run<'_> {
 
     /// Waits until frames arrive that are sent from now on.
     fn wait_for_new_frames(&self) {
-        let (begun, before) = (Instant::now(), self.frames());
+        let (started, before) = (Instant::now(), self.frames());
         while self.frames() < before + 1000 {
             assert!(
-                begun.elapsed() < TIMEOUT,
+                started.elapsed() < TIMEOUT,
                 "no frame arrives; it said: {}",
                 self.steering.stderr()
             );
@@ -88,9 +88,9 @@ fn interface_that_goes_down_and_up_is_steered_again() {
         for round in 1..=slice(2, 20) {
             for (state, words) in [("down", "in0 is down"), ("up", "in0 is up again")] {
                 run.testbed.receiver().ip(&format!("link set in0 {state}")).unwrap();
-                let begun = Instant::now();
+                let started = Instant::now();
                 while run.steering.stderr().matches(words).count() < round {
-                    assert!(begun.elapsed() < TIMEOUT, "{}", run.steering.stderr());
+                    assert!(started.elapsed() < TIMEOUT, "{}", run.steering.stderr());
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }

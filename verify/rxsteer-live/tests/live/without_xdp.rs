@@ -66,19 +66,19 @@ fn moved_to(namespace: &Namespace, interface: &str, cpu: usize) -> u64 {
     let output = namespace.command("cat").arg(file).output().unwrap();
     let map = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(map.trim_end().ends_with(["1", "2"][cpu]), "{map}");
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let now = of_cpu(namespace, interface, cpu);
         if now.0 >= before.0 + PACKETS {
             return now.1 - before.1;
         }
-        assert!(begun.elapsed() < TIMEOUT, "CPU {cpu}: {before:?}, then {now:?}");
+        assert!(started.elapsed() < TIMEOUT, "CPU {cpu}: {before:?}, then {now:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 /// The whole test of an interface that packets arrive on. Returns what `auto` said.
-fn steered_and_as_before(namespace: &Namespace, interface: &str) -> String {
+fn check_steered_and_restored(namespace: &Namespace, interface: &str) -> String {
     let before = values(namespace, interface);
     // Wherever packets arrive, one of the two is another CPU.
     let woken = [0, 1].map(|cpu| moved_to(namespace, interface, cpu));
@@ -137,7 +137,7 @@ fn tun_is_steered_and_restored() {
     let mut writer = namespace.command("python3");
     let writer = writer.args(["-c", WRITER]).stdin(Stdio::null()).spawn().unwrap();
     let _writer = Writer(writer);
-    let said = steered_and_as_before(&namespace, "tun9");
+    let said = check_steered_and_restored(&namespace, "tun9");
     assert!(said.contains("step 2: native XDP: no, because"), "{said}");
 }
 
@@ -177,7 +177,7 @@ fn wireguard_is_steered_and_restored() {
         .map(|flow| ((inside(1), 10_000 + flow).into(), (inside(2), 20_000 + flow).into()))
         .collect();
     let sending = Datagrams::start(sender, &pairs, 0).unwrap();
-    let said = steered_and_as_before(receiver, "wg0");
+    let said = check_steered_and_restored(receiver, "wg0");
     assert!(said.contains("step 2: native XDP: no, because"), "{said}");
     drop(sending);
 }
@@ -192,7 +192,7 @@ fn card_is_steered_and_restored() {
         .map(|flow| ((link.near.ipv4, 10_000 + flow).into(), (link.far.ipv4, 20_000 + flow).into()))
         .collect();
     let sending = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
-    let said = steered_and_as_before(testbed.receiver(), &link.far.name);
+    let said = check_steered_and_restored(testbed.receiver(), &link.far.name);
     // Where rxsteer run must refuse, auto has to go on by itself.
     if std::env::var_os("RXSTEER_REFUSED").is_some() {
         assert!(said.contains("step 2: native XDP: no, because"), "{said}");

@@ -232,8 +232,8 @@ fn driver_without_native_xdp_is_received_from_in_generic_mode() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
-    let Some(_alone) = super::ready("xdp::what_is_missing_is_said", &["setpriv", "prlimit"], 1)
+fn what_is_missing_is_reported() {
+    let Some(_alone) = super::ready("xdp::what_is_missing_is_reported", &["setpriv", "prlimit"], 1)
     else {
         return;
     };

@@ -31,22 +31,25 @@ fn found(packets: u64) -> Found {
 }
 
 struct Watched {
-    news: News,
+    tracker: EventTracker,
     now: Instant,
 }
 
 impl Watched {
     fn begin() -> Watched {
         let now = Instant::now();
-        Watched { news: News::new(now, &found(0), Events::new(now, EventsOut::nowhere())), now }
+        Watched {
+            tracker: EventTracker::new(now, &found(0), Events::new(now, EventsOut::nowhere())),
+            now,
+        }
     }
 
     /// Updates a second later; the events that this adds.
     fn update(&mut self, found: &Found) -> Vec<(EventKind, String)> {
-        let before = self.news.latest().last().map_or(0, |last| last.number);
+        let before = self.tracker.latest().last().map_or(0, |last| last.number);
         self.now += Duration::from_secs(1);
-        self.news.update(self.now, found);
-        let latest = self.news.latest();
+        self.tracker.update(self.now, found);
+        let latest = self.tracker.latest();
         let added = latest.iter().filter(|event| event.number > before);
         added.map(|event| (event.known_kind().unwrap(), event.text.clone())).collect()
     }
@@ -117,7 +120,7 @@ fn change_is_done_when_nothing_of_former_settings_is_under_way() {
 }
 
 #[test]
-fn many_drops_are_said_with_their_reasons() {
+fn many_drops_are_reported_with_their_reasons() {
     let mut watched = Watched::begin();
     let mut now = found(10_000);
     now.cpus[0].counts.drops.ring_full = 9;
@@ -137,21 +140,21 @@ fn many_drops_are_said_with_their_reasons() {
 
 #[test]
 fn end_reports_what_no_reading_has_reported() {
-    let Watched { mut news, now } = Watched::begin();
+    let Watched { mut tracker, now } = Watched::begin();
     let mut last = found(1000);
     last.cpus[0].counts.rx.add(|counter| if counter == LiveCounter::Moves { 7 } else { 0 });
-    news.update(now + Duration::from_secs(1), &last);
-    assert_eq!(news.latest().len(), 0, "moves are summed up over a minute");
+    tracker.update(now + Duration::from_secs(1), &last);
+    assert_eq!(tracker.latest().len(), 0, "moves are summed up over a minute");
     let end = now + Duration::from_secs(2);
-    let said = news.packets.rest(end, &by_cpu(&last), dropped);
+    let said = tracker.packets.rest(end, &by_cpu(&last), dropped);
     assert_eq!(said[0].text, "7 moves and 0 packets deferred among 1 000 in the last 2 s");
-    news.end(end, &last);
+    tracker.end(end, &last);
 }
 
 #[test]
 fn end_without_an_interface_is_an_event() {
     let end = |states: &[State]| {
-        let Watched { mut news, .. } = Watched::begin();
+        let Watched { mut tracker, .. } = Watched::begin();
         let mut last = found(0);
         last.received_from = (0..)
             .zip(states)
@@ -163,8 +166,8 @@ fn end_without_an_interface_is_an_event() {
                 queues_left_out: 0,
             })
             .collect();
-        news.changes(&last);
-        news.ended().map(|event| event.kind)
+        tracker.changes(&last);
+        tracker.ended().map(|event| event.kind)
     };
     assert_eq!(end(&[State::Deleted, State::Deleted]), Some(EventKind::Ended));
     assert_eq!(end(&[State::Deleted, State::Down]), None);

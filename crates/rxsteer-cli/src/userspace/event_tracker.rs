@@ -33,7 +33,7 @@ pub(super) struct ReceivedFrom {
 }
 
 /// The events so far, and what the next ones are found by.
-pub(super) struct News {
+pub(super) struct EventTracker {
     events: Events,
     packets: Summaries,
     /// What the kernel dropped, by origin.
@@ -45,10 +45,10 @@ pub(super) struct News {
     offline: Option<String>,
 }
 
-impl News {
+impl EventTracker {
     /// Begins with what the first reading found.
-    pub(super) fn new(now: Instant, found: &Found, events: Events) -> News {
-        News {
+    pub(super) fn new(now: Instant, found: &Found, events: Events) -> EventTracker {
+        EventTracker {
             events,
             packets: Summaries::new(now),
             before_us: Summaries::new(now),
@@ -252,5 +252,5 @@ fn not_received(found: &Found, origin: u16, activity: &CpuActivity, seconds: u64
 }
 
 #[cfg(test)]
-#[path = "news_tests.rs"]
+#[path = "event_tracker_tests.rs"]
 mod tests;
