@@ -357,9 +357,10 @@ fn message(event: &Event) -> Option<String> {
 
 /// Whether `stream` goes to the journal: systemd sets its device and inode (systemd.exec(5), JOURNAL_STREAM).
 fn is_journal(stream: impl AsFd) -> bool {
-    let Some(said) = std::env::var_os("JOURNAL_STREAM") else { return false };
-    fstat(stream)
-        .is_ok_and(|stat| said.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
+    let Some(device_and_inode) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    fstat(stream).is_ok_and(|stat| {
+        device_and_inode.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino))
+    })
 }
 
 /// The syslog level, which the journal removes from the line (sd-daemon(3)): 6 is information, 4 a warning.

@@ -172,8 +172,8 @@ fn changes_and_questions_are_refused_with_what_to_do() {
     ] {
         let output = rxsteer(&[arguments, &["--socket", text(&socket)]].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = errors(&output);
-        assert!(said.contains("rxsteer replay") && said.contains(word), "{said}");
+        let stderr = errors(&output);
+        assert!(stderr.contains("rxsteer replay") && stderr.contains(word), "{stderr}");
     }
     let output = rxsteer(&["status", "--flows", "5", "--socket", text(&socket)]);
     assert!(errors(&output).contains("start it with --flows FILE"), "{}", errors(&output));

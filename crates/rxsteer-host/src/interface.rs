@@ -35,7 +35,8 @@ pub struct Interface {
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub node_cpus: Option<CpuSet>,
     /// The interface that it is stacked on, if that is in this namespace and is not a veth peer.
-    pub stands_on: Option<String>,
+    #[serde(rename = "stands_on")]
+    pub lower: Option<String>,
     /// The bridge, bond or team that it is a port of.
     pub port_of: Option<Master>,
     /// Its ports, if it is a bridge, bond or team.
@@ -166,7 +167,7 @@ impl Interface {
             steered_queues: dir.as_deref().map(queues::steered),
             numa_node,
             node_cpus: numa_node.and_then(cpus::of_node),
-            stands_on: below
+            lower: below
                 .filter(|below| !link.is("veth") && below.index != link.index)
                 .map(|below| below.name.clone()),
             port_of: link.master.and_then(by_index).map(|master| Master {

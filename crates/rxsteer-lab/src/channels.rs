@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Packets per list, as in rxsteer's hand-over.
+/// Packets per list, as in rxsteer's hand-off.
 pub(crate) const LIST: usize = 64;
 /// The number of lists that fit into a channel.
 const ROOM: usize = 64;

@@ -50,8 +50,8 @@ pub(crate) fn routes(name: &str) -> Result<Vec<String>> {
             if is_made || words.is_empty() {
                 continue;
             }
-            let said = words.into_iter().filter(|word| !["linkdown", "dead"].contains(word));
-            routes.push(format!("{family} {}", said.collect::<Vec<_>>().join(" ")));
+            let kept = words.into_iter().filter(|word| !["linkdown", "dead"].contains(word));
+            routes.push(format!("{family} {}", kept.collect::<Vec<_>>().join(" ")));
         }
     }
     Ok(routes)

@@ -269,8 +269,8 @@ impl Steering {
         let report = serde_json::from_str(text.trim())
             .or_else(|_| serde_json::from_str(last))
             .map_err(|why| {
-                let said = self.stderr();
-                unreadable(format!("{why} in {text:?}; it ended with {status} and said: {said}"))
+                let stderr = self.stderr();
+                unreadable(format!("{why} in {text:?}; it ended with {status} and said: {stderr}"))
             })?;
         Ok((status, report))
     }

@@ -1,4 +1,4 @@
-//! The userspace receive path of rxsteer: frames are dissected, hashed, steered to CPUs, handed over in lists, and
+//! The userspace receive path of rxsteer: frames are dissected, hashed, steered to CPUs, handed off in lists, and
 //! processed by workers, each flow in order.
 //!
 //! ```text

@@ -113,9 +113,10 @@ fn steers(name: &str, script: &str, live: &[&str]) -> Result<()> {
     tests.args(["test", "--quiet", "-p", "rxsteer-live", "--test", "live", "--"]).args(live);
     tests.args(["--test-threads=1"]).env("RXSTEER_BIN", &wrapper);
     let output = tests.output().context("cannot start cargo")?;
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "live tests with {}:\n{said}", wrapper.display());
-    ensure!(!said.contains("SKIPPED"), "live tests were skipped:\n{said}");
+    let output_text =
+        String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "live tests with {}:\n{output_text}", wrapper.display());
+    ensure!(!output_text.contains("SKIPPED"), "live tests were skipped:\n{output_text}");
     Ok(())
 }
 

@@ -144,9 +144,9 @@ fn whole(folder: &Path, is_archive: bool, foreign: &[String]) -> Result<()> {
 /// Runs a program to print its version, and searches it for names of this machine: with such names, another machine
 /// would produce different bytes.
 fn program(path: &Path, foreign: &[String]) -> Result<()> {
-    let said = text(Command::new(path).arg("--version"))?;
+    let output = text(Command::new(path).arg("--version"))?;
     let expected = format!("rxsteer {}", env!("CARGO_PKG_VERSION"));
-    ensure!(said.trim() == expected, "{} says {:?}", path.display(), said.trim());
+    ensure!(output.trim() == expected, "{} says {:?}", path.display(), output.trim());
     let bytes = fs::read(path)?;
     for name in foreign.iter().filter(|name| !name.is_empty()) {
         let found = bytes.windows(name.len()).position(|bytes| bytes == name.as_bytes());

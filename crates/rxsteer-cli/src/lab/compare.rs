@@ -260,9 +260,9 @@ mod tests {
         };
         let quick = change(|of| of.quick = true);
         assert_eq!((quick.rows[0].overlap, quick.no_verdict_a.clone()), (None, None));
-        let said = text(&quick);
-        assert!(said.contains("NOTE B allows no verdict on intervals: "), "{said}");
-        assert!(said.contains("--quick") && !said.contains("apart"), "{said}");
+        let output = text(&quick);
+        assert!(output.contains("NOTE B allows no verdict on intervals: "), "{output}");
+        assert!(output.contains("--quick") && !output.contains("apart"), "{output}");
         assert_eq!(change(|of| of.partial = true).rows[0].overlap, None);
         assert_eq!(change(|of| of.rounds = 5).rows[0].overlap, None);
         assert_eq!(change(|of| of.steal_percent = 9.0).rows[0].overlap, None);

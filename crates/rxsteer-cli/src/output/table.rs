@@ -38,7 +38,7 @@ const COLUMNS: [(&str, &str); 7] = [
     ("flows", "Flows that had packets on this CPU."),
     ("dropped", CpuCounter::Dropped.help()),
     ("wake-ups", CpuCounter::Kicks.help()),
-    ("mean list", "Packets handed over at once, on average; longer lists cost less per packet."),
+    ("mean list", "Packets handed off at once, on average; longer lists cost less per packet."),
 ];
 
 /// CPUs without packets are shown up to this many rows, and summarized beyond.

@@ -366,31 +366,34 @@ fn kinds(events: &[NewEvent]) -> Vec<EventKind> {
 fn changes_are_events_when_they_are_done_refused_or_withdrawn() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     assert!(set(&mut instance, &["policy=x"]).is_err());
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeRefused]);
-    assert_eq!(said[0].fields["settings"], serde_json::json!(["policy=x"]));
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeRefused]);
+    assert_eq!(events[0].fields["settings"], serde_json::json!(["policy=x"]));
     set(&mut instance, &["policy=rfs", "queue-size=512"]).unwrap();
     assert_eq!(instance.tick(), [], "it is under way");
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeDone]);
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeDone]);
     let changes = "policy=rfs (was rps), queue-size=512 (was 64)";
-    assert_eq!(said[0].fields["changes"], changes);
-    assert!(said[0].text.starts_with(changes), "{said:?}");
+    assert_eq!(events[0].fields["changes"], changes);
+    assert!(events[0].text.starts_with(changes), "{events:?}");
     let before = instance.settings.clone();
     set(&mut instance, &["policy=none"]).unwrap();
     instance.path.in_force = Some(before);
     assert!(matches!(instance.give_up(), Answer::Error(_)));
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeWithdrawn], "{said:?}");
-    assert!(said[0].text.starts_with("policy=none (was rfs): the change could not"), "{said:?}");
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeWithdrawn], "{events:?}");
+    assert!(
+        events[0].text.starts_with("policy=none (was rfs): the change could not"),
+        "{events:?}"
+    );
     instance.tick();
     assert_eq!(instance.tick(), [], "what was withdrawn is not done");
-    let said = instance.see_online(&"0-2".parse().unwrap());
-    assert_eq!(kinds(&said), [EventKind::CpuOffline]);
+    let events = instance.see_online(&"0-2".parse().unwrap());
+    assert_eq!(kinds(&events), [EventKind::CpuOffline]);
     instance.tick();
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeDone]);
-    assert_eq!(said[0].fields["changes"], "without CPU 3");
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeDone]);
+    assert_eq!(events[0].fields["changes"], "without CPU 3");
 }
 
 #[test]

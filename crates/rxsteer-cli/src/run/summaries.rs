@@ -158,16 +158,16 @@ mod tests {
     #[test]
     fn moves_are_summed_up_over_a_minute() {
         let mut watched = Watched::begin();
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         for _ in 0..180 {
-            said.extend(watched.update(|cpu| {
+            events.extend(watched.update(|cpu| {
                 cpu.received += 50;
                 cpu.moves += 2;
             }));
         }
-        assert_eq!(said.len(), 3);
-        assert!(said.iter().all(|event| event.fields["moves"] == 120), "{said:?}");
-        assert_eq!(said[0].text, "120 moves and 0 packets deferred among 3 000 in the last 60 s");
+        assert_eq!(events.len(), 3);
+        assert!(events.iter().all(|event| event.fields["moves"] == 120), "{events:?}");
+        assert_eq!(events[0].text, "120 moves and 0 packets deferred among 3 000 in the last 60 s");
         // An interface was removed with its counts.
         for _ in 0..120 {
             assert_eq!(watched.update(|cpu| (cpu.received, cpu.moves) = (10, 0)), []);

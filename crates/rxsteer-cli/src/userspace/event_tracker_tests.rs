@@ -115,8 +115,8 @@ fn change_is_done_when_nothing_of_former_settings_is_under_way() {
     let done = (EventKind::ChangeDone, "policy=sparse (was rps)".to_owned());
     assert_eq!(watched.update(&now), [done]);
     now.settings.offline = Some("1".to_owned());
-    let said = watched.update(&now);
-    assert!(said[0].1.starts_with("CPUs without a worker: 1 (were none)"), "{said:?}");
+    let events = watched.update(&now);
+    assert!(events[0].1.starts_with("CPUs without a worker: 1 (were none)"), "{events:?}");
 }
 
 #[test]
@@ -127,15 +127,15 @@ fn many_drops_are_reported_with_their_reasons() {
     assert_eq!(watched.update(&now), [], "few");
     now.cpus[0].counts.drops.ring_full += 30;
     now.cpus[0].counts.drops.tx_full += 12;
-    let said = watched.update(&now);
+    let events = watched.update(&now);
     let text = "in the last 1 second: CPU 1 dropped 42 packets: 30 since the CPU's backlog was full; steer to more CPUs, or raise \
                 --max-backlog; 12 since the interface that forwards them had no room";
-    assert_eq!(said, [(EventKind::Drops, text.to_owned())]);
+    assert_eq!(events, [(EventKind::Drops, text.to_owned())]);
     now.received_from[0].received += 10_000;
     now.received_from[0].kernel_drops = 5_000;
-    let said = watched.update(&now);
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].1.contains("the kernel dropped 5000 packets of eth0 (33.3 %)"), "{said:?}");
+    let events = watched.update(&now);
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].1.contains("the kernel dropped 5000 packets of eth0 (33.3 %)"), "{events:?}");
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn end_reports_what_no_reading_has_reported() {
     tracker.update(now + Duration::from_secs(1), &last);
     assert_eq!(tracker.latest().len(), 0, "moves are summed up over a minute");
     let end = now + Duration::from_secs(2);
-    let said = tracker.packets.rest(end, &by_cpu(&last), dropped);
-    assert_eq!(said[0].text, "7 moves and 0 packets deferred among 1 000 in the last 2 s");
+    let events = tracker.packets.rest(end, &by_cpu(&last), dropped);
+    assert_eq!(events[0].text, "7 moves and 0 packets deferred among 1 000 in the last 2 s");
     tracker.end(end, &last);
 }
 

@@ -91,7 +91,7 @@ pub(super) fn takes_kernel_steering(interface: &Interface) -> bool {
 
 /// "attach to the interface below", with its name if known.
 fn below(interface: &Interface, with: &str) -> String {
-    let below = interface.stands_on.iter().chain(&interface.ports);
+    let below = interface.lower.iter().chain(&interface.ports);
     let below: Vec<&str> = below.map(String::as_str).collect();
     if below.is_empty() {
         format!(

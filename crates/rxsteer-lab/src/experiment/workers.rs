@@ -2,7 +2,7 @@
 //!
 //! One thread on CPU 0 receives blocks of frames that are in memory, and steers them; the workers have the CPUs after
 //! it. With as many workers as CPUs, one of them shares CPU 0 with that thread. There is no socket and no network, so
-//! the result shows the limit of steering and hand-over. It requires no root.
+//! the result shows the limit of steering and hand-off. It requires no root.
 
 use super::{Description, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::channels::{self, Channels, spend};

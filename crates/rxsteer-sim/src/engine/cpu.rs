@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A CPU works on one packet at a time, and the effects on others happen at the end of that packet's work, when the
-//! calendar's time is the CPU's time. So no effect is visible before its work is done. Frames that a poll hands over
+//! calendar's time is the CPU's time. So no effect is visible before its work is done. Frames that a poll hands off
 //! are the exception: other CPUs see them only when the poll ends and its lists are spliced, so the frames in the ring
 //! are processed together. A softirq waits for the end of the packet in hand, or of the poll; a thread is interrupted
 //! at once.
@@ -39,7 +39,7 @@ pub(crate) enum State {
     Working(Work),
 }
 
-/// A packet that a poll hands over when it ends.
+/// A packet that a poll hands off when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) packet: Packet,
@@ -101,7 +101,7 @@ pub(crate) struct CpuState {
     /// The unfinished poll or turn at a backlog, and how many more packets it may process.
     pub(crate) turn: Option<Work>,
     pub(crate) left: u32,
-    /// The packets that the present poll hands over when it ends.
+    /// The packets that the present poll hands off when it ends.
     pub(crate) items: Vec<Item>,
     /// The frame in hand, if it is processed in the poll that received it.
     pub(crate) inline: Option<Packet>,

@@ -185,7 +185,7 @@ impl World<'_> {
     // Polling
 
     /// Takes frames off the queue's ring and decides where they go: one frame that is processed at once, or all frames
-    /// that the poll will hand over when it ends. `None` when the ring is empty, which ends the poll.
+    /// that the poll will hand off when it ends. `None` when the ring is empty, which ends the poll.
     fn poll(&mut self, cpu: u16, queue: u32) -> Option<Cost> {
         let index = usize::from(cpu);
         let rx = &mut self.queues[queue as usize];

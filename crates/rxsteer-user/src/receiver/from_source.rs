@@ -15,7 +15,7 @@ impl Receiver {
     ///
     /// If memory runs out, this ends, sets `stop` and reports it ([`crate::Report::out_of_memory`]).
     ///
-    /// When `stop` is set, frames that were received are still handed over. If a backlog stays full for 100 ms, the rest
+    /// When `stop` is set, frames that were received are still handed off. If a backlog stays full for 100 ms, the rest
     /// of the present batch is dropped and counted (`backlog_full`), and the frames after it count as not received.
     pub fn run(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
         // Pinned only for this run, since the caller owns the thread.

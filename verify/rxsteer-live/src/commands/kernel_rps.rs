@@ -77,9 +77,9 @@ fn host(namespace: &Namespace, arguments: &[&str]) -> Result<Output> {
 
 fn succeeds(namespace: &Namespace, arguments: &[&str]) -> Result<()> {
     let output = host(namespace, arguments)?;
-    let said = [&output.stdout[..], &output.stderr[..]].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    ensure!(output.status.success(), "rxsteer host {}: {said}", arguments.join(" "));
+    let output_text = [&output.stdout[..], &output.stderr[..]].concat();
+    let output_text = String::from_utf8_lossy(&output_text).into_owned();
+    ensure!(output.status.success(), "rxsteer host {}: {output_text}", arguments.join(" "));
     Ok(())
 }
 

@@ -57,10 +57,10 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     receiver.ip("link set lo up")?;
     let listen = ["in0", "--policy", "rps", "--cpus", "0-1", "--listen", "127.0.0.1:0"];
     let steering = Steering::start(receiver, &listen)?;
-    let said = "rxsteer: metrics and page at http://";
-    steering.wait_for_stderr(said, Duration::from_secs(10))?;
+    let prefix = "rxsteer: metrics and page at http://";
+    steering.wait_for_stderr(prefix, Duration::from_secs(10))?;
     let stderr = steering.stderr();
-    let address = stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/'));
+    let address = stderr.lines().find_map(|line| line.strip_prefix(prefix)?.strip_suffix('/'));
     let address: SocketAddr =
         address.context("rxsteer does not report where it listens")?.parse()?;
     let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };

@@ -244,14 +244,14 @@ fn wrong_mask_is_found_worse_and_undone() {
         scope.spawn(|| source.send_until(testbed.sender(), 0, 10_000, &stop).unwrap());
         host(receiver, &["apply", "in0", "--cpus", "1-1", "--yes", "--verify", "6s"])
     });
-    let said = [&output.stdout[..], &output.stderr[..]].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output_text = [&output.stdout[..], &output.stderr[..]].concat();
+    let output_text = String::from_utf8_lossy(&output_text).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{output_text}");
     assert!(
-        said.contains("worse: drops") && said.contains("the old values are restored"),
-        "{said}"
+        output_text.contains("worse: drops") && output_text.contains("the old values are restored"),
+        "{output_text}"
     );
-    assert_eq!(values(receiver), before, "{said}");
+    assert_eq!(values(receiver), before, "{output_text}");
 }
 
 /// An ssh session that its own change disconnects: the terminal hangs up while the change waits for confirmation.
@@ -297,9 +297,9 @@ fn steering_of_an_interface_that_is_steered_is_refused() {
     let steering = Steering::start(receiver, &["in0", "--policy", "rps", "--cpus", "0-1"]).unwrap();
     for arguments in [&["apply", "in0", "--cpus", "0-1", "--yes"][..], &["apply", "in0", "--yes"]] {
         let output = host(receiver, arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains("in0") && said.contains("steer"), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("in0") && stderr.contains("steer"), "{arguments:?}: {stderr}");
         assert_eq!(values(receiver), before, "{arguments:?}");
     }
     steering.stop().unwrap();

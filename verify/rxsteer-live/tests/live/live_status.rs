@@ -132,8 +132,8 @@ fn settings_change_or_are_refused_with_the_reason() {
     let set = |settings: &str| {
         let mut command = receiver.command(rxsteer().unwrap());
         let output = command.args(["set", "in0"]).args(settings.split(", ")).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+        let output_text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&output_text).into_owned())
     };
     let arguments = ["in0", "--io", "packet", "--policy", "rps", "--cpus", "0-0"];
     let live = Steering::live(receiver, &arguments).unwrap();
@@ -146,8 +146,11 @@ fn settings_change_or_are_refused_with_the_reason() {
         ("policy=sparse, threads=other", "threads is a setting of rxsteer run alone"),
         ("hash=toeplitz", "hash can't change while rxsteer runs; restart rxsteer to change it"),
     ] {
-        let (code, said) = set(settings);
-        assert!(code == Some(2) && said.contains(part), "{settings}: {code:?} {said}");
+        let (code, output_text) = set(settings);
+        assert!(
+            code == Some(2) && output_text.contains(part),
+            "{settings}: {code:?} {output_text}"
+        );
     }
     let settings = || status(receiver, &["in0"]).unwrap()["settings"].clone();
     assert_eq!((&settings()["policy"], &settings()["queue_size"]), (&"rps".into(), &1000.into()));
@@ -157,9 +160,12 @@ fn settings_change_or_are_refused_with_the_reason() {
     for all in ["policy=sparse, cpus=0-1", "rule=udp -> 1, rule=tcp -> pass", "flow-cnt=5000"] {
         assert_eq!(set(all).0, Some(0), "{all}");
     }
-    let (code, said) = set("policy=rfs, max-backlog=500, flow-limit=64");
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("policy rfs, CPUs 0-1, packet mode, queue size 500"), "{said}");
+    let (code, output_text) = set("policy=rfs, max-backlog=500, flow-limit=64");
+    assert_eq!(code, Some(0), "{output_text}");
+    assert!(
+        output_text.contains("policy rfs, CPUs 0-1, packet mode, queue size 500"),
+        "{output_text}"
+    );
     let now = settings();
     assert_eq!((&now["flow_cnt"], &now["flow_limit"]), (&8192.into(), &64.into()));
     assert_eq!(now["rules"][1]["rule"], "tcp → pass");

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// A program, its messages; it is ended when this is dropped.
 pub(crate) struct Running {
     child: Child,
-    said: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
 }
 
 impl Running {
@@ -27,25 +27,25 @@ impl Running {
     pub(crate) fn start(command: &mut Command) -> Running {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (said, errors) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
-        let collected = said.clone();
+        let (stderr, errors) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
+        let collected = stderr.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
                 *collected.lock().unwrap() += &(line + "\n");
             }
         });
-        Running { child, said }
+        Running { child, stderr }
     }
 
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
     }
 
     /// Waits until its standard error contains the words.
     pub(crate) fn wait_for_stderr(&mut self, words: &str) {
         until(&format!("says {words}"), || {
-            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.said());
-            self.said().contains(words)
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.stderr());
+            self.stderr().contains(words)
         });
     }
 

@@ -261,8 +261,8 @@ fn full_disk_is_reported_and_survived() {
         }
     }
     steering.wait_for_stderr("flow records are written again", timeout).unwrap();
-    let said = steering.stderr();
-    assert_eq!(said.matches("can't write flow records").count(), 1, "once a minute: {said}");
+    let stderr = steering.stderr();
+    assert_eq!(stderr.matches("can't write flow records").count(), 1, "once a minute: {stderr}");
     let (report, _) = steering.stop().unwrap();
     let files = &report["flow_records"]["files"];
     let of_files = |name: &str| number(&files[name]);

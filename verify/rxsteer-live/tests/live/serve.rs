@@ -41,11 +41,11 @@ fn metrics_and_page_show_what_status_shows() {
     let arguments =
         ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket, "--listen", "127.0.0.1:0"];
     let steering = Steering::start(receiver, &arguments).unwrap();
-    let said = "rxsteer: metrics and page at http://";
-    steering.wait_for_stderr(said, Duration::from_secs(10)).unwrap();
+    let prefix = "rxsteer: metrics and page at http://";
+    steering.wait_for_stderr(prefix, Duration::from_secs(10)).unwrap();
     let stderr = steering.stderr();
     let address =
-        stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/')).unwrap();
+        stderr.lines().find_map(|line| line.strip_prefix(prefix)?.strip_suffix('/')).unwrap();
     let address: SocketAddr = address.parse().unwrap();
     let source =
         LiveFrames::new(testbed.link(), &Traffic { flows: 16, ..Traffic::default() }).unwrap();

@@ -92,10 +92,10 @@ fn check_steered_and_restored(namespace: &Namespace, interface: &str) -> String 
     let options = ["--sample", "1s", "--verify", "6s", "--duration", "15s", "--anyway"];
     let auto = [&["auto", interface][..], &options, &["--policy", "rps", "--cpus", "0-1"]].concat();
     // Whether it is better depends on the machine; what is worse is set back, and all of it when it ends.
-    let said = ends(namespace, &[0, 1], &auto);
-    assert!(said.contains("restored"), "{said}");
-    assert_eq!(values(namespace, interface), before, "{said}");
-    said
+    let output = ends(namespace, &[0, 1], &auto);
+    assert!(output.contains("restored"), "{output}");
+    assert_eq!(values(namespace, interface), before, "{output}");
+    output
 }
 
 /// Writes packets of several flows into a tun device from CPU 0 until it is killed.
@@ -137,8 +137,8 @@ fn tun_is_steered_and_restored() {
     let mut writer = namespace.command("python3");
     let writer = writer.args(["-c", WRITER]).stdin(Stdio::null()).spawn().unwrap();
     let _writer = Writer(writer);
-    let said = check_steered_and_restored(&namespace, "tun9");
-    assert!(said.contains("step 2: native XDP: no, because"), "{said}");
+    let output = check_steered_and_restored(&namespace, "tun9");
+    assert!(output.contains("step 2: native XDP: no, because"), "{output}");
 }
 
 #[test]
@@ -177,8 +177,8 @@ fn wireguard_is_steered_and_restored() {
         .map(|flow| ((inside(1), 10_000 + flow).into(), (inside(2), 20_000 + flow).into()))
         .collect();
     let sending = Datagrams::start(sender, &pairs, 0).unwrap();
-    let said = check_steered_and_restored(receiver, "wg0");
-    assert!(said.contains("step 2: native XDP: no, because"), "{said}");
+    let message = check_steered_and_restored(receiver, "wg0");
+    assert!(message.contains("step 2: native XDP: no, because"), "{message}");
     drop(sending);
 }
 
@@ -192,11 +192,11 @@ fn card_is_steered_and_restored() {
         .map(|flow| ((link.near.ipv4, 10_000 + flow).into(), (link.far.ipv4, 20_000 + flow).into()))
         .collect();
     let sending = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
-    let said = check_steered_and_restored(testbed.receiver(), &link.far.name);
+    let output = check_steered_and_restored(testbed.receiver(), &link.far.name);
     // Where rxsteer run must refuse, auto has to go on by itself.
     if std::env::var_os("RXSTEER_REFUSED").is_some() {
-        assert!(said.contains("step 2: native XDP: no, because"), "{said}");
-        assert!(said.contains("step 3"), "{said}");
+        assert!(output.contains("step 2: native XDP: no, because"), "{output}");
+        assert!(output.contains("step 3"), "{output}");
     }
     drop(sending);
 }
