@@ -1,7 +1,7 @@
 //! Events that summarize what happened to packets: moves, and many drops.
 //!
-//! [`Summaries::update`] is called once a second. Moves are summarized over a minute. Drops are reported after the first
-//! second with many of them, and then once a minute as long as there are many; the caller provides the words.
+//! [`Summaries::update`] is called once a second. Moves are summarized over a minute. Drops are reported after the
+//! first second with many of them, and then once a minute as long as there are many; the caller provides the words.
 
 use rxsteer_status::figures::grouped;
 use rxsteer_status::{Drops, EventKind, NewEvent};

@@ -308,8 +308,8 @@ fn replay_ends_with_a_frame_that_is_killed() {
     assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
 }
 
-/// Ends a process that waits for the second reading of its replay, and waits until the replay has ended, too. Returns the status of
-/// the first and how many sockets are left.
+/// Ends a process that waits for the second reading of its replay, and waits until the replay has ended, too. Returns
+/// the status of the first and how many sockets are left.
 fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let file = written(dir.path(), "minute.pcap", &capture());

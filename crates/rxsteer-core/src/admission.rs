@@ -12,11 +12,11 @@
 //! as active, as without `after`. A flow that is not admitted does not.
 //!
 //! Invariants:
-//! - **No flow is admitted too early.** An entry holds the whole identity of its flow (device and hash), so no packet of
-//!   another flow is counted. Collisions err in the other direction. A flow that finds both entries of its set taken
+//! - **No flow is admitted too early.** An entry holds the whole identity of its flow (device and hash), so no packet
+//!   of another flow is counted. Collisions err in the other direction. A flow that finds both entries of its set taken
 //!   replaces the flow with fewer packets in its second (of equal ones, the flow that began earlier), and the replaced
-//!   flow counts from the beginning again. So flows of one packet do not replace a flow with two packets while the other
-//!   entry has a flow of one packet.
+//!   flow counts from the beginning again. So flows of one packet do not replace a flow with two packets while the
+//!   other entry has a flow of one packet.
 //! - Memory is constant: [`SETS`] sets for each producer, 32 KiB, and none under policies without `after`.
 //! - Only its producer writes a row. A flow that arrives at several producers is counted by each of them.
 //!

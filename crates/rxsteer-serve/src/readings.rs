@@ -58,8 +58,8 @@ impl Readings {
 
     async fn latest(&self, has_flows: bool) -> Arc<Reading> {
         let readings = self.clone();
-        // A separate task: a client that disconnects ends the task that answers it, but must not end a reading that other
-        // clients wait for. So there is never more than one reading at a time.
+        // A separate task: a client that disconnects ends the task that answers it, but must not end a reading that
+        // other clients wait for. So there is never more than one reading at a time.
         match tokio::spawn(async move { readings.reading(has_flows).await }).await {
             Ok(reading) => reading,
             // This happens only while the runtime ends.

@@ -455,8 +455,8 @@ impl BlockPool {
         (self.memory < self.most_memory).then(|| Arc::new(Block::new()))
     }
 
-    /// Moves shared blocks that no thread holds any more to the free ones, until it has skipped `probes` blocks that are
-    /// in use.
+    /// Moves shared blocks that no thread holds any more to the free ones, until it has skipped `probes` blocks that
+    /// are in use.
     fn collect(&mut self, probes: usize) {
         let mut probes = probes.min(self.shared.len());
         while let Some(mut block) = self.shared.pop_front() {

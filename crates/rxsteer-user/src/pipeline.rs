@@ -359,8 +359,8 @@ fn receivers(
 }
 
 /// How often an idle worker polls for packets before it sleeps. To wake it costs the RX thread a system call, and 20 µs
-/// until it runs. On a separate CPU it therefore polls for about that long. If it shares the CPU with a receiver, polling
-/// would only keep the receiver from running.
+/// until it runs. On a separate CPU it therefore polls for about that long. If it shares the CPU with a receiver,
+/// polling would only keep the receiver from running.
 fn idle_polls(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
     if pinned && !config.rx_cpus.contains(&cpu) { 2000 } else { 0 }
 }

@@ -89,8 +89,8 @@ impl Place {
 }
 
 impl Attending {
-    /// Begins to answer, if there is a place for it, and to find events; the first ones are those in `first_events`. Where no
-    /// thread can be had, there is neither, and a message says so: packets matter more.
+    /// Begins to answer, if there is a place for it, and to find events; the first ones are those in `first_events`.
+    /// Where no thread can be had, there is neither, and a message says so: packets matter more.
     pub(crate) fn begin(
         place: Option<Place>,
         info: CommandInfo,

@@ -35,8 +35,8 @@ impl DrainSearch {
         }
     }
 
-    /// Ends the search if its grace period is over. Returns those of its rings that are drained, with what had been sent to
-    /// them; none while the search is under way.
+    /// Ends the search if its grace period is over. Returns those of its rings that are drained, with what had been
+    /// sent to them; none while the search is under way.
     pub(crate) fn end(&mut self, rings: &Rings, graces: &Graces) -> io::Result<Vec<Sent>> {
         match self.0.take() {
             Some((ticket, before)) if !graces.is_over(ticket)? => {

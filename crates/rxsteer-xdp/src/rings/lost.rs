@@ -23,9 +23,9 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) const BULK: u32 = 8;
 
 impl Rings {
-    /// Reads what was sent to the rings and what they have seen, and finds the frames lost since the last check: gaps in the
-    /// numbers, and frames under way beyond the room in the ring. It does nothing right after another check: a thread's
-    /// counts become visible here independently of each other, after a moment.
+    /// Reads what was sent to the rings and what they have seen, and finds the frames lost since the last check: gaps
+    /// in the numbers, and frames under way beyond the room in the ring. It does nothing right after another check: a
+    /// thread's counts become visible here independently of each other, after a moment.
     pub(crate) fn check_losses(&self) {
         if self.checked.get().is_some_and(|checked| checked.elapsed() < CHECK_INTERVAL) {
             return;
@@ -69,8 +69,8 @@ impl Rings {
         u64::from(size + BULK + (BULK + 1) * self.cpus())
     }
 
-    /// Of the frames sent to `ring` until the last check, how many are lost, and how many are under way. The number of lost
-    /// frames never decreases; [`Rings::find_lost`] finds the last ones.
+    /// Of the frames sent to `ring` until the last check, how many are lost, and how many are under way. The number of
+    /// lost frames never decreases; [`Rings::find_lost`] finds the last ones.
     pub(crate) fn lost_and_waiting(&self, ring: u32) -> (u64, u64) {
         let account = self.accounts[ring as usize].get();
         let passed = self.ring_states.get(ring).passed;
