@@ -147,7 +147,7 @@ impl WorkerGroup {
     /// Records that a worker leaves, with the backlogs that it abandons.
     pub(crate) fn leave(&self, abandoned: Abandoned) {
         for slot in &abandoned.slots {
-            // ORDER: Relaxed; see `WorkerSlot::is_left`.
+            // ORDER: Relaxed; see `WorkerSlot::has_left`.
             slot.left.store(true, Ordering::Relaxed);
         }
         self.lock().push(abandoned);
