@@ -13,7 +13,7 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Each worker is a thread; a run with more says nothing more.
-const MOST_WORKERS: usize = 4;
+const MAX_WORKERS: usize = 4;
 
 unsafe extern "C" fn handle(user: *mut c_void, list: *const List) -> Verdict {
     let (list, seen) = unsafe { (&*list, &*user.cast::<AtomicU64>()) };
@@ -74,7 +74,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(!CStr::from_ptr(rxsteer_last_error()).is_empty());
             return;
         }
-        if rxsteer_workers(rx) <= MOST_WORKERS {
+        if rxsteer_workers(rx) <= MAX_WORKERS {
             let seen = AtomicU64::new(0);
             let result = rxsteer_run(rx, Some(handle), (&raw const seen).cast_mut().cast());
             let error = CStr::from_ptr(rxsteer_last_error()).to_str().unwrap();

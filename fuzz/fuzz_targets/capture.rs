@@ -10,7 +10,7 @@ use std::io::{Cursor, Read};
 use std::sync::{LazyLock, Mutex};
 
 /// The most decompressed bytes that are read, since a few bytes can expand to gigabytes.
-const MOST: u64 = 32 << 20;
+const MAX: u64 = 32 << 20;
 
 /// A reader that returns a few bytes at a time.
 struct Trickle(Cursor<Vec<u8>>, usize);
@@ -52,7 +52,7 @@ fn read_all(reader: Box<dyn Read + Send>, rx_queues: RxQueues) -> Option<Outcome
             }
         }
         block.clear();
-        if fill == Fill::End || outcome.delivered > MOST {
+        if fill == Fill::End || outcome.delivered > MAX {
             outcome.issues = source.take_issues();
             outcome.skipped = source.skipped_records();
             return Some(outcome);
@@ -60,7 +60,7 @@ fn read_all(reader: Box<dyn Read + Send>, rx_queues: RxQueues) -> Option<Outcome
     }
 }
 
-/// The number of decompressed bytes up to the first error, at most `MOST`.
+/// The number of decompressed bytes up to the first error, at most `MAX`.
 fn decompressed_length(data: &[u8]) -> u64 {
     let mut reader: Box<dyn Read> = match data {
         [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(data)),
@@ -74,7 +74,7 @@ fn decompressed_length(data: &[u8]) -> u64 {
     };
     let mut length = 0;
     let mut bytes = [0; 4096];
-    while length < MOST {
+    while length < MAX {
         match reader.read(&mut bytes) {
             Ok(0) | Err(_) => break,
             Ok(count) => length += count as u64,
@@ -89,7 +89,7 @@ fuzz_target!(|data: &[u8]| {
     let whole = read_all(Box::new(Cursor::new(data.to_vec())), rx_queues);
     let Some(outcome) = &whole else { return };
     let length = decompressed_length(data);
-    if length < MOST {
+    if length < MAX {
         // A decompressor that fails may have returned more, or less, in larger pieces.
         let slack = if length == data.len() as u64 { 0 } else { 32 * 1024 };
         assert!(outcome.delivered <= length + slack, "{} of {length}", outcome.delivered);

@@ -65,7 +65,7 @@ pub(crate) fn output(command: &mut Command) -> Result<std::result::Result<String
 }
 
 /// Which of these programs, each with its Debian package, are not installed here, and how to install them.
-pub(crate) fn lacking(programs: &[(&str, &str)]) -> Option<String> {
+pub(crate) fn missing_programs(programs: &[(&str, &str)]) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> =
         std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from)).collect();

@@ -101,9 +101,9 @@ fn parts(text: &str) -> impl Iterator<Item = (usize, String)> {
         let mut before = ' ';
         for letter in text.chars() {
             if letter.is_alphabetic() {
-                let goes_on =
+                let continues =
                     before.is_alphabetic() && !(before.is_lowercase() && letter.is_uppercase());
-                match words.last_mut().filter(|_| goes_on) {
+                match words.last_mut().filter(|_| continues) {
                     Some((_, word)) => word.extend(letter.to_lowercase()),
                     None => words.push((line, letter.to_lowercase().collect())),
                 }

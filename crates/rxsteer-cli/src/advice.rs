@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// The policy, and those of the rules before it.
 pub(crate) fn with_rules(policy: &Policy, rules: &[PacketRule]) -> Vec<Policy> {
     let own = rules.iter().filter_map(|rule| rule.action.policy());
-    std::iter::once(policy.clone()).chain(own.map(|own| own.beside(policy))).collect()
+    std::iter::once(policy.clone()).chain(own.map(|own| own.with_settings_of(policy))).collect()
 }
 
 /// Every policy that is active in a run, including those of rules, at the start or after a change.

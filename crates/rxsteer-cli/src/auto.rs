@@ -77,7 +77,7 @@ const UNCHANGED: &str = "rxsteer: nothing was changed; to continue anyway, add -
 /// The command.
 pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     let root = Root::host();
-    refuse(args, &Topology::look(&root))?;
+    refuse(args, &Topology::read(&root))?;
     let until = args.duration.and_then(|time| Instant::now().checked_add(time));
     let waiting = Waiting::begin()?;
     let links = links()?;
@@ -98,7 +98,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
         note("rxsteer: this user is not root, so rxsteer only measures, and changes nothing");
     }
     // Advice that no measurement can change is printed without one.
-    let alone = left_alone(&InterfaceKnobs::look(&root, &link.name)?);
+    let alone = left_alone(&InterfaceKnobs::read(&root, &link.name)?);
     if let Some(why) = alone.filter(|_| !args.anyway) {
         print(&format!("{why}\n"))?;
         note(UNCHANGED);
@@ -129,7 +129,7 @@ pub(crate) fn command(args: &AutoArgs) -> anyhow::Result<Outcome> {
     }
     let options = options_for(args, &recommended);
     // The interface is measured, so general findings about veths do not apply.
-    let native = match attaches(link, &Host::look()) {
+    let native = match attaches(link, &Host::read()) {
         Ok(()) => native(args, &recommended, &options, &waiting, until)?,
         Err(why) => Native::Not(why),
     };
@@ -177,7 +177,7 @@ fn options_for(args: &AutoArgs, recommended: &Recommended) -> RunOptions {
         // The kernel's RFS needs sizes; rxsteer run has its own ones.
         Action::KernelSteering(sets) => {
             let policy =
-                if sets.rfs.is_some() { default_policy(&Host::look()) } else { Policy::Rps };
+                if sets.rfs.is_some() { default_policy(&Host::read()) } else { Policy::Rps };
             (Some(policy), sets.wanted().cpus, false)
         }
         _ => (None, None, false),
@@ -309,7 +309,7 @@ mod with_xdp {
         run.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = run.spawn().context("can't start rxsteer run")?;
         let mut child = Running(child);
-        let begun = Instant::now();
+        let started = Instant::now();
         while client::status(&socket, 0, false).is_err() {
             if let Some(status) = child.0.try_wait()? {
                 return Ok(Native::Not(format!("rxsteer run ended with {status}")));
@@ -317,7 +317,7 @@ mod with_xdp {
             if waiting.is_ended_within(STEP) {
                 return Ok(Native::Ended(Outcome::Interrupted));
             }
-            if begun.elapsed() > LONGEST_START {
+            if started.elapsed() > LONGEST_START {
                 return Ok(Native::Not("rxsteer run did not begin within a minute".to_owned()));
             }
         }
@@ -394,11 +394,11 @@ mod with_xdp {
         turns: &mut Vec<(Turn, Measured)>,
     ) -> bool {
         for _ in 0..SLICES {
-            let before = Load::look();
+            let before = Load::read();
             if waiting.is_ended_within(each) {
                 return false;
             }
-            let done = Load::look().zip(before).map(|(after, before)| after.since(&before));
+            let done = Load::read().zip(before).map(|(after, before)| after.since(&before));
             let mut done = done.unwrap_or_default();
             for cpu in &mut done.cpus {
                 cpu.ticks.softirq = cpu.ticks.all.saturating_sub(cpu.ticks.idle);

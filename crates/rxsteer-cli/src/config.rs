@@ -89,15 +89,15 @@ pub(crate) fn command(args: &ConfigArgs) -> anyhow::Result<Outcome> {
 
 /// Checks the text of the file at `path`: for this host (`here`), or for any.
 fn checked(path: &Path, text: &str, here: bool) -> Checked {
-    let (said, mut wrong) = settings_file::said(text);
-    wrong.extend(mistakes::<RunSettings>(&said).iter().map(settings_file::mistake));
+    let (texts, mut wrong) = settings_file::parse(text);
+    wrong.extend(mistakes::<RunSettings>(&texts).iter().map(settings_file::mistake));
     let is_right = |text: &&Text| wrong.iter().all(|(place, _)| *place != text.place);
-    let right: Vec<Text> = said.iter().filter(is_right).cloned().collect();
+    let right: Vec<Text> = texts.iter().filter(is_right).cloned().collect();
     // The other settings are checked without it.
     let unread: Vec<&str> =
-        said.iter().filter(|text| !is_right(text)).map(|text| text.name.as_str()).collect();
+        texts.iter().filter(|text| !is_right(text)).map(|text| text.name.as_str()).collect();
     let (unplaced, notes) = match read::<RunSettings>(right.clone()) {
-        Ok(settings) => look(&settings, &right, &unread, here, &mut wrong),
+        Ok(settings) => check_parsed(&settings, &right, &unread, here, &mut wrong),
         Err(refused) => {
             wrong.push(settings_file::mistake(&refused));
             Default::default()
@@ -112,7 +112,7 @@ fn checked(path: &Path, text: &str, here: bool) -> Checked {
 /// Checks settings that could be parsed, which are `right` in the file; those in `unread` have other values there.
 /// Returns mistakes without a place, and notes.
 #[cfg(feature = "xdp")]
-fn look(
+fn check_parsed(
     settings: &RunSettings,
     right: &[Text],
     unread: &[&str],
@@ -126,12 +126,12 @@ fn look(
         true => format!("{why} (a file for another host: --any-host)"),
         false => why,
     };
-    for (about, why) in fixed(settings, here) {
-        if about.iter().any(|name| unread.contains(&name.as_str())) {
+    for (names, why) in fixed(settings, here) {
+        if names.iter().any(|name| unread.contains(&name.as_str())) {
             continue;
         }
-        let is_elsewhere = !fixed(settings, false).iter().any(|(of, _)| *of == about);
-        let there = || about.iter().filter_map(|name| right.iter().find(|text| text.name == *name));
+        let is_elsewhere = !fixed(settings, false).iter().any(|(of, _)| *of == names);
+        let there = || names.iter().filter_map(|name| right.iter().find(|text| text.name == *name));
         let is_named = |text: &&Text| {
             let mut words = why.split([' ', ';', ',', ':']);
             words.any(|word| word.strip_prefix("--") == Some(&text.name))
@@ -170,7 +170,7 @@ fn look(
 
 /// A build without the in-kernel path has no `rxsteer run` that could refuse them.
 #[cfg(not(feature = "xdp"))]
-fn look(
+fn check_parsed(
     _: &RunSettings,
     _: &[Text],
     _: &[&str],

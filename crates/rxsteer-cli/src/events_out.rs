@@ -15,7 +15,7 @@ use crate::output;
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use nix::sys::stat::fstat;
-use rxsteer_status::{Audience, Event, EventKind, EventLog, Happened};
+use rxsteer_status::{Audience, Event, EventKind, EventLog, NewEvent};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -162,7 +162,7 @@ impl EventsTo {
                 let mut options = OpenOptions::new();
                 options.append(true);
                 // Opening a pipe waits for its reader, and no signal would end that.
-                if path.metadata().is_ok_and(|about| about.file_type().is_fifo()) {
+                if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
                     let tried = options.clone().custom_flags(nix::libc::O_NONBLOCK).open(path);
                     tried.with_context(|| {
                         format!("no program reads the pipe {name} for --events; start one first")
@@ -255,8 +255,8 @@ impl Events {
     }
 
     /// Adds what happened, unless there are too many of its kind.
-    pub(crate) fn add(&mut self, now: Instant, happened: Happened) {
-        if let Some(event) = self.log.add(happened, now) {
+    pub(crate) fn add(&mut self, now: Instant, event: NewEvent) {
+        if let Some(event) = self.log.add(event, now) {
             self.out.take(&event);
         }
     }
@@ -357,9 +357,10 @@ fn message(event: &Event) -> Option<String> {
 
 /// Whether `stream` goes to the journal: systemd sets its device and inode (systemd.exec(5), JOURNAL_STREAM).
 fn is_journal(stream: impl AsFd) -> bool {
-    let Some(said) = std::env::var_os("JOURNAL_STREAM") else { return false };
-    fstat(stream)
-        .is_ok_and(|stat| said.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
+    let Some(device_and_inode) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    fstat(stream).is_ok_and(|stat| {
+        device_and_inode.to_str() == Some(&format!("{}:{}", stat.st_dev, stat.st_ino))
+    })
 }
 
 /// The syslog level, which the journal removes from the line (sd-daemon(3)): 6 is information, 4 a warning.

@@ -1,5 +1,5 @@
 use super::*;
-use rxsteer_status::{EventLog, Happened};
+use rxsteer_status::{EventLog, NewEvent};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ fn events(kinds: &[EventKind]) -> Vec<Event> {
     let now = Instant::now();
     let mut log = EventLog::new(now);
     let text = |kind: EventKind| format!("{} \u{1b}[2J\n of an interface", kind.name());
-    kinds.iter().filter_map(|kind| log.add(Happened::new(*kind, text(*kind)), now)).collect()
+    kinds.iter().filter_map(|kind| log.add(NewEvent::new(*kind, text(*kind)), now)).collect()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_file_is_continued_with_one_line_an_event() {
 }
 
 #[test]
-fn people_get_what_they_got_before_there_were_events() {
+fn without_events_the_messages_are_unchanged() {
     let [gone, steered, moves] =
         &events(&[EventKind::InterfaceGone, EventKind::InterfaceSteered, EventKind::Moves])[..]
     else {

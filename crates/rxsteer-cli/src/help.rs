@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
 use clap_complete::Shell;
 
 /// Options that `-h` omits in every command: few runs need them.
-const SELDOM: [&str; 48] = [
+const RARE_OPTIONS: [&str; 48] = [
     "anonymize-key",
     "app-migrate",
     "batch",
@@ -131,7 +131,7 @@ fn explained(command: Command) -> Command {
 }
 
 fn argument(arg: Arg) -> Arg {
-    let is_seldom = arg.get_long().is_some_and(|name| SELDOM.contains(&name));
+    let is_seldom = arg.get_long().is_some_and(|name| RARE_OPTIONS.contains(&name));
     let words: Vec<PossibleValue> = arg.get_possible_values();
     // The help text explains the words of a grammar.
     let explains_words = words.iter().all(|word| word.get_help().is_none());
@@ -181,7 +181,7 @@ mod tests {
     fn options_that_short_help_leaves_out_are_there() {
         let root = Cli::command();
         let options = || all(&root).into_iter().flat_map(Command::get_arguments);
-        for name in SELDOM {
+        for name in RARE_OPTIONS {
             assert!(options().any(|arg| arg.get_long() == Some(name)), "--{name}");
         }
     }

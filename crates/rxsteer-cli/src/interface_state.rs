@@ -1,7 +1,7 @@
 //! Tracks an interface while a command runs: its name and state, and the event of a change.
 
 use rxsteer_host::Link;
-use rxsteer_status::{EventKind, Happened, State};
+use rxsteer_status::{EventKind, NewEvent, State};
 
 /// The name and the state of an interface. Its index identifies it, so it may be renamed. Without an index it is not an
 /// interface, and without links its state is unknown; both count as unchanged.
@@ -17,7 +17,7 @@ pub(crate) fn of(name: &str, index: Option<u32>, links: Option<&[Link]>) -> (Str
 }
 
 /// The event of a change, if there was one.
-pub(crate) fn changed(before: &(String, State), now: &(String, State)) -> Option<Happened> {
+pub(crate) fn changed(before: &(String, State), now: &(String, State)) -> Option<NewEvent> {
     let ((was_called, was), (name, state)) = (before, now);
     let (kind, text) = match state {
         _ if before == now => return None,
@@ -33,5 +33,5 @@ pub(crate) fn changed(before: &(String, State), now: &(String, State)) -> Option
         _ if *was == State::Deleted => (EventKind::InterfaceChanged, format!("{name} is back")),
         _ => (EventKind::InterfaceChanged, format!("{name} is up")),
     };
-    Some(Happened::new(kind, text).with("interface", name.clone()).with("state", state.name()))
+    Some(NewEvent::new(kind, text).with("interface", name.clone()).with("state", state.name()))
 }

@@ -134,27 +134,27 @@ fn main() -> ExitCode {
 /// intention than clap.
 fn refuse(mut error: clap::Error) -> ! {
     let word = std::env::args_os().nth(1).unwrap_or_default().to_string_lossy().into_owned();
-    let about = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     let meant = match error.kind() {
         // The most common mistake.
         ErrorKind::InvalidSubcommand if std::path::Path::new(&word).exists() => {
             Some(format!("'{word}' is a file, not a command; did you mean: rxsteer replay {word}"))
         }
-        ErrorKind::UnknownArgument => of_another_command(&about, std::env::args_os().skip(1)),
+        ErrorKind::UnknownArgument => of_another_command(&argument, std::env::args_os().skip(1)),
         _ => None,
     };
     if let Some(meant) = meant {
         output::note(&format!("rxsteer: {meant}"));
         std::process::exit(2);
     }
-    if error.kind() == ErrorKind::MissingRequiredArgument && about.contains("<CAPTURE>") {
+    if error.kind() == ErrorKind::MissingRequiredArgument && argument.contains("<CAPTURE>") {
         let tip = format!("- is standard input: tcpdump -w - | rxsteer {word} -");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     let is_flow = match error.kind() {
-        ErrorKind::MissingRequiredArgument => about.contains("<FLOW|CAPTURE>"),
+        ErrorKind::MissingRequiredArgument => argument.contains("<FLOW|CAPTURE>"),
         // An extra word, not an option.
-        ErrorKind::UnknownArgument => word == "explain" && !about.starts_with('-'),
+        ErrorKind::UnknownArgument => word == "explain" && !argument.starts_with('-'),
         _ => false,
     };
     if is_flow {

@@ -155,8 +155,8 @@ mod tests {
         assert!(progress.template().contains("percent"));
         let message = progress.message(Duration::from_secs(10));
         assert_eq!(message, "1 000 packets, 0.00 M/s, 30 s left");
-        let begun = Progress { done: 0, ..progress }.message(Duration::from_secs(1));
-        assert_eq!(begun, "1 000 packets, 0.00 M/s");
+        let started = Progress { done: 0, ..progress }.message(Duration::from_secs(1));
+        assert_eq!(started, "1 000 packets, 0.00 M/s");
     }
 
     #[test]

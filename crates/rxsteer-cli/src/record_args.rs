@@ -31,7 +31,7 @@ const DEFAULT_MAX_FLOWS: u32 = 1 << 20;
 const KEY_VARIABLE: &str = "RXSTEER_ANONYMIZE_KEY";
 
 /// The least number of blocks for further CPUs: even few flows may run on many CPUs.
-const LEAST_BLOCKS: u32 = 1 << 16;
+const MIN_BLOCKS: u32 = 1 << 16;
 
 /// Options of every command that keeps flow records.
 #[derive(Args, Clone, Debug, Default)]
@@ -106,7 +106,7 @@ impl FlowTableArgs {
         let mut config = FlowTableConfig::new(max_flows);
         // Checked when it was parsed: a longer one does not fit.
         config.idle_timeout_ns = idle_timeout.map(|timeout| timeout.as_nanos() as u64);
-        config.max_blocks = max_flows.max(LEAST_BLOCKS);
+        config.max_blocks = max_flows.max(MIN_BLOCKS);
         config.mask = self.mask();
         config
     }
@@ -215,13 +215,13 @@ impl OutputArgs {
     }
 
     fn collector(&self, mask: &FlowMask) -> anyhow::Result<Option<Ipfix>> {
-        let connect = |to: &String| Ipfix::connect(to, mask, std::process::id(), say);
+        let connect = |to: &String| Ipfix::connect(to, mask, std::process::id(), report);
         self.ipfix.as_ref().map(connect).transpose()
     }
 }
 
-/// Says something about records.
-fn say(text: &str) {
+/// Reports something about records.
+fn report(text: &str) {
     output::note(&format!("rxsteer: {text}"));
 }
 
@@ -278,7 +278,7 @@ impl RecordArgs {
         let target = self.output.target(name)?;
         // Packets of captures may have been recorded before; live ones never were.
         if let Some(note) = target.as_ref().and_then(Target::note) {
-            say(&note);
+            report(&note);
         }
         let outputs = Outputs::once(target, view.mask, self.output.collector(&view.mask)?)?;
         let table = self.table.table(self.flow_idle_timeout);

@@ -15,7 +15,7 @@ use crate::output::lines::room_on_terminal;
 use crate::output::{self, json, table};
 use crate::progress::Watch;
 use crate::steer_args::SteerSettings;
-use crate::userspace::{About, Attending, Origin, Place};
+use crate::userspace::{Attending, CommandInfo, Origin, Place};
 use crate::words::is_plain;
 use crate::work::{Apps, Work};
 use anyhow::Context;
@@ -75,7 +75,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
     let mut sinks = args.out.open(args.captures.iter(), &config, &stop)?;
     let events = EventsTo::open(&args.events)?.begin()?;
     let place = Place::find(Command::Replay, args.socket.as_deref())?;
-    let about = about(args, &config, recording.as_ref().map(Recording::flows));
+    let info = info(args, &config, recording.as_ref().map(Recording::flows));
     let begun = Instant::now();
     let flows = |cpu| recording.as_mut().and_then(|recording| recording.stats(cpu));
     let (mut watch, mut attending) = (None, None);
@@ -86,7 +86,7 @@ pub(crate) fn command(args: &ReplayArgs) -> anyhow::Result<Outcome> {
             let progress = receivers.iter().map(Receiver::progress).collect();
             watch = Some(Watch::start(progress, args.json));
             let watched = Watched::new(receivers, control);
-            attending = Attending::begin(place, about, watched, events, Vec::new());
+            attending = Attending::begin(place, info, watched, events, Vec::new());
         })?;
     report.handlers.iter_mut().filter_map(|(_, work)| work.out.as_mut()).for_each(Sink::finish);
     let elapsed = begun.elapsed();
@@ -206,14 +206,14 @@ fn once(
 const NAMED: usize = 3;
 
 /// The status, except for counts.
-fn about(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -> About {
+fn info(args: &ReplayArgs, config: &PipelineConfig, flows: Option<LiveFlows>) -> CommandInfo {
     let named: Vec<String> = args.captures.iter().take(NAMED).map(|path| shown(path)).collect();
     let name = match args.captures.len().checked_sub(NAMED) {
         _ if args.synthetic.is_some() => "synthetic".to_owned(),
         None | Some(0) => named.join(", "),
         Some(more) => format!("{} and {more} more", named.join(", ")),
     };
-    About {
+    CommandInfo {
         command: Command::Replay,
         mode: if args.synthetic.is_some() { "synthetic" } else { "capture" },
         dissect: config.dissect,

@@ -76,7 +76,7 @@ pub(crate) fn command(args: &SetArgs) -> anyhow::Result<Outcome> {
     note_covered(&parsed.change.rules);
     let socket = client::one(args.socket.as_deref(), interface)?;
     let request = Request::Set { settings: settings.to_vec() };
-    let Answer::Set(changed) = client::ask(&socket, &request)? else {
+    let Answer::Set(changed) = client::request(&socket, &request)? else {
         anyhow::bail!(
             "the instance at {} sent an unexpected answer; is it of another version?",
             shown(&socket)

@@ -37,13 +37,14 @@ impl AnySettings {
             let all = names::<AnySettings>();
             let all: Vec<&str> = all.iter().map(String::as_str).collect();
             let is_near = nearest(name, &all).is_some();
-            (!is_near).then(|| format!("there is no setting '{name}'; {}", whose()))
+            (!is_near)
+                .then(|| format!("there is no setting '{name}'; {}", commands_with_settings()))
         })
     }
 }
 
 /// Which command has which settings.
-fn whose() -> String {
+fn commands_with_settings() -> String {
     let (run, live) = (names::<LiveSettings>(), names::<ChangeSettings>());
     let quoted = |of: &[String], is_meant: &dyn Fn(&String) -> bool| -> String {
         let meant: Vec<&str> =

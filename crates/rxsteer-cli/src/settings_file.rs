@@ -34,8 +34,8 @@ pub(crate) fn parsed<S: Args + Clone>(
     text: &str,
     path: &Path,
 ) -> anyhow::Result<S> {
-    let (said, mut wrong) = said(text);
-    match options.over(said) {
+    let (texts, mut wrong) = parse(text);
+    match options.over(texts) {
         Ok(settings) if wrong.is_empty() => return Ok(settings),
         Ok(_) => {}
         Err(refused) => wrong.extend(refused.iter().map(mistake)),
@@ -55,7 +55,7 @@ pub(crate) fn mistake(refused: &Refused) -> Mistake {
 
 /// The settings in the text of a file, each with the offset of its key, and the parts of the text that are not
 /// settings.
-pub(crate) fn said(text: &str) -> (Vec<Text>, Vec<Mistake>) {
+pub(crate) fn parse(text: &str) -> (Vec<Text>, Vec<Mistake>) {
     match DeTable::parse(text) {
         Ok(file) => texts(file.get_ref()),
         Err(error) => {
@@ -76,9 +76,9 @@ pub(crate) fn placed(path: &Path, text: &str, offset: usize, why: &str) -> Strin
 
 /// The offset of the setting that `why` begins with, as in "cpus: this host has no CPU 99".
 #[cfg(feature = "xdp")]
-pub(crate) fn place_of(said: &[Text], why: &str) -> Option<usize> {
+pub(crate) fn place_of(texts: &[Text], why: &str) -> Option<usize> {
     let name = why.split([':', ' ', '=']).next()?;
-    said.iter().find(|text| text.name == name).map(|text| text.place)
+    texts.iter().find(|text| text.name == name).map(|text| text.place)
 }
 
 /// `LINE:COLUMN` of the byte at `offset`, both from 1; columns count characters.

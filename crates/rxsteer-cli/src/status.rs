@@ -34,13 +34,13 @@ pub(crate) fn command(args: &StatusArgs) -> anyhow::Result<Outcome> {
     }
     let sockets = sockets?;
     match args.interval {
-        Some(interval) => looks::repeated(args, &sockets, interval),
-        None => looks::one(args, &sockets, kernel.is_empty()),
+        Some(interval) => printing::repeated(args, &sockets, interval),
+        None => printing::one(args, &sockets, kernel.is_empty()),
     }
 }
 
 /// Prints the status of instances, once or repeatedly.
-mod looks {
+mod printing {
     use crate::run::args::StatusArgs;
     use crate::run::show;
     use crate::{Outcome, output};
@@ -48,7 +48,7 @@ mod looks {
     use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
-    /// The time between the two looks for the rates of a single status.
+    /// The time between the two readings for the rates of a single status.
     const BETWEEN: Duration = Duration::from_millis(500);
 
     /// One status of each instance; as text, with the rates of the last half second.
@@ -107,7 +107,7 @@ mod looks {
         let mut next = Instant::now();
         let mut gap = "";
         loop {
-            // If a look took longer than the interval, missed looks are not made up for.
+            // If a reading took longer than the interval, missed readings are not made up for.
             next = (next + interval).max(Instant::now());
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             let mut left = Vec::new();

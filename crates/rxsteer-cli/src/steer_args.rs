@@ -100,7 +100,7 @@ impl FlowSettings {
 }
 
 /// The most partly hidden rules that a note names.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// Says which rules can never match, since an earlier one matches all their packets, and of which an earlier one takes some.
 pub(crate) fn covered(rules: &Rules) -> Vec<String> {
@@ -114,14 +114,14 @@ pub(crate) fn covered(rules: &Rules) -> Vec<String> {
         )
     });
     let hidden = PacketRule::partly_hidden(&rules);
-    let part = hidden.iter().take(MOST_NAMED).map(|&(part, by)| {
+    let part = hidden.iter().take(MAX_NAMED).map(|&(part, by)| {
         format!(
             "{} matches only in part: {} comes first, and applies to the packets that both match",
             name(part),
             name(by)
         )
     });
-    let more = hidden.len().checked_sub(MOST_NAMED).filter(|more| *more > 0);
+    let more = hidden.len().checked_sub(MAX_NAMED).filter(|more| *more > 0);
     let more = more
         .map(|more| format!("{more} more rules match only in part, since earlier ones come first"));
     never.chain(part).chain(more).collect()

@@ -1,25 +1,25 @@
 //! Events that summarize what happened to packets: moves, and many drops.
 //!
-//! [`Summaries::look`] is called once a second. Moves are summarized over a minute. Drops are reported after the first
-//! second with many of them, and then once a minute as long as there are many; the caller provides the words.
+//! [`Summaries::update`] is called once a second. Moves are summarized over a minute. Drops are reported after the
+//! first second with many of them, and then once a minute as long as there are many; the caller provides the words.
 
 use rxsteer_status::figures::grouped;
-use rxsteer_status::{Drops, EventKind, Happened};
+use rxsteer_status::{Drops, EventKind, NewEvent};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often counts are looked at.
-pub(crate) const LOOK: Duration = Duration::from_secs(1);
+/// How often counts are read.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The time that one summary covers.
 const SUMMARY: Duration = Duration::from_secs(60);
 /// Fewer drops than this are not reported.
-const LEAST_DROPS: u64 = 10;
+const MIN_DROPS: u64 = 10;
 /// Drops are reported from this share of the CPU's packets on: one of so many.
 const ONE_OF: u64 = 1000;
 
 /// What one CPU did, as far as events need it: cumulative counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lately {
+pub(crate) struct CpuActivity {
     /// What it received.
     pub(crate) received: u64,
     pub(crate) moves: u64,
@@ -37,12 +37,12 @@ pub(crate) struct Lately {
     pub(crate) class: Option<String>,
 }
 
-impl Lately {
+impl CpuActivity {
     /// What was counted after `before`. The counts of an interface that was detached since are missing, so a count may
     /// be lower than before.
-    fn since(&self, before: &Lately) -> Lately {
-        let difference = |count: fn(&Lately) -> u64| count(self).saturating_sub(count(before));
-        Lately {
+    fn since(&self, before: &CpuActivity) -> CpuActivity {
+        let difference = |count: fn(&CpuActivity) -> u64| count(self).saturating_sub(count(before));
+        CpuActivity {
             received: difference(|counts| counts.received),
             moves: difference(|counts| counts.moves),
             deferred: difference(|counts| counts.deferred),
@@ -59,39 +59,39 @@ impl Lately {
 
     /// Whether so many were dropped that it is reported.
     fn is_over(&self) -> bool {
-        let are_many = |drops: u64, of: u64| drops >= LEAST_DROPS && drops * ONE_OF >= of;
+        let are_many = |drops: u64, of: u64| drops >= MIN_DROPS && drops * ONE_OF >= of;
         let lost = self.drops.total() - self.drops.flow_limit;
         are_many(lost, self.delivered + lost) || are_many(self.drops.flow_limit, self.received)
     }
 }
 
-/// What was counted on a CPU when its drops were last looked at.
+/// What was counted on a CPU when its drops were last read.
 #[derive(Debug, Default)]
 struct Before {
-    counts: Lately,
+    counts: CpuActivity,
     /// When drops were last reported.
-    said: Option<Instant>,
+    reported_at: Option<Instant>,
 }
 
-/// What was counted at the last looks.
+/// What was counted at the last readings.
 #[derive(Debug)]
 pub(crate) struct Summaries {
     drops: BTreeMap<u16, Before>,
-    moves: (Instant, Lately),
+    moves: (Instant, CpuActivity),
 }
 
 impl Summaries {
     pub(crate) fn new(now: Instant) -> Summaries {
-        Summaries { drops: BTreeMap::new(), moves: (now, Lately::default()) }
+        Summaries { drops: BTreeMap::new(), moves: (now, CpuActivity::default()) }
     }
 
     /// The events since the last call. `describe` says that a CPU dropped so many in so many seconds.
-    pub(crate) fn look(
+    pub(crate) fn update(
         &mut self,
         now: Instant,
-        cpus: &BTreeMap<u16, Lately>,
-        describe: impl Fn(u16, &Lately, u64) -> Happened,
-    ) -> Vec<Happened> {
+        cpus: &BTreeMap<u16, CpuActivity>,
+        describe: impl Fn(u16, &CpuActivity, u64) -> NewEvent,
+    ) -> Vec<NewEvent> {
         self.report(now, cpus, describe, false)
     }
 
@@ -99,81 +99,82 @@ impl Summaries {
     pub(crate) fn rest(
         &mut self,
         now: Instant,
-        cpus: &BTreeMap<u16, Lately>,
-        describe: impl Fn(u16, &Lately, u64) -> Happened,
-    ) -> Vec<Happened> {
+        cpus: &BTreeMap<u16, CpuActivity>,
+        describe: impl Fn(u16, &CpuActivity, u64) -> NewEvent,
+    ) -> Vec<NewEvent> {
         self.report(now, cpus, describe, true)
     }
 
     fn report(
         &mut self,
         now: Instant,
-        cpus: &BTreeMap<u16, Lately>,
-        describe: impl Fn(u16, &Lately, u64) -> Happened,
+        cpus: &BTreeMap<u16, CpuActivity>,
+        describe: impl Fn(u16, &CpuActivity, u64) -> NewEvent,
         is_last: bool,
-    ) -> Vec<Happened> {
-        let dropped = |(cpu, counts): (&u16, &Lately)| {
-            let (lately, seconds) = self.dropped(now, *cpu, counts, is_last)?;
-            Some(describe(*cpu, &lately, seconds))
+    ) -> Vec<NewEvent> {
+        let dropped = |(cpu, counts): (&u16, &CpuActivity)| {
+            let (activity, seconds) = self.dropped(now, *cpu, counts, is_last)?;
+            Some(describe(*cpu, &activity, seconds))
         };
-        let mut say: Vec<Happened> = cpus.iter().filter_map(dropped).collect();
-        say.extend(self.moved(now, cpus, is_last));
-        say
+        let mut events: Vec<NewEvent> = cpus.iter().filter_map(dropped).collect();
+        events.extend(self.moved(now, cpus, is_last));
+        events
     }
 
-    /// What a CPU did since its drops were last looked at, and the seconds since then, if so many were dropped.
+    /// What a CPU did since its drops were last read, and the seconds since then, if so many were dropped.
     fn dropped(
         &mut self,
         now: Instant,
         cpu: u16,
-        counts: &Lately,
+        counts: &CpuActivity,
         is_last: bool,
-    ) -> Option<(Lately, u64)> {
+    ) -> Option<(CpuActivity, u64)> {
         let before = self.drops.entry(cpu).or_default();
-        let since = before.said.map(|said| now.saturating_duration_since(said));
+        let since =
+            before.reported_at.map(|reported_at| now.saturating_duration_since(reported_at));
         if !is_last && since.is_some_and(|since| since < SUMMARY) {
             return None;
         }
-        let lately = counts.since(&before.counts);
+        let activity = counts.since(&before.counts);
         before.counts = counts.clone();
-        if !lately.is_over() {
-            before.said = None;
+        if !activity.is_over() {
+            before.reported_at = None;
             return None;
         }
-        before.said = Some(now);
-        Some((lately, since.unwrap_or(LOOK).as_secs().max(1)))
+        before.reported_at = Some(now);
+        Some((activity, since.unwrap_or(POLL_INTERVAL).as_secs().max(1)))
     }
 
     fn moved(
         &mut self,
         now: Instant,
-        cpus: &BTreeMap<u16, Lately>,
+        cpus: &BTreeMap<u16, CpuActivity>,
         is_last: bool,
-    ) -> Option<Happened> {
+    ) -> Option<NewEvent> {
         let since = now.saturating_duration_since(self.moves.0);
         if !is_last && since < SUMMARY {
             return None;
         }
-        let sum = |count: fn(&Lately) -> u64| cpus.values().map(count).sum();
-        let counts = Lately {
+        let sum = |count: fn(&CpuActivity) -> u64| cpus.values().map(count).sum();
+        let counts = CpuActivity {
             moves: sum(|counts| counts.moves),
             deferred: sum(|counts| counts.deferred),
             received: sum(|counts| counts.received),
-            ..Lately::default()
+            ..CpuActivity::default()
         };
-        let lately = counts.since(&self.moves.1);
+        let activity = counts.since(&self.moves.1);
         self.moves = (now, counts);
-        if lately.moves == 0 && lately.deferred == 0 {
+        if activity.moves == 0 && activity.deferred == 0 {
             return None;
         }
         let text = format!(
             "{} moves and {} packets deferred among {} in the last {} s",
-            grouped(lately.moves),
-            grouped(lately.deferred),
-            grouped(lately.received),
+            grouped(activity.moves),
+            grouped(activity.deferred),
+            grouped(activity.received),
             since.as_secs().max(1)
         );
-        let event = Happened::new(EventKind::Moves, text).with("moves", lately.moves);
-        Some(event.with("deferred", lately.deferred).with("received", lately.received))
+        let event = NewEvent::new(EventKind::Moves, text).with("moves", activity.moves);
+        Some(event.with("deferred", activity.deferred).with("received", activity.received))
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct TopArgs {
     replay: Option<PathBuf>,
 
     /// How often to query the instance, e.g. 500ms
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_look_interval)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_top_interval)]
     interval: Duration,
 
     /// Print one frame as text, from two readings
@@ -56,7 +56,7 @@ pub(crate) struct TopArgs {
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(3600);
 
-fn parse_look_interval(text: &str) -> Result<Duration, String> {
+fn parse_top_interval(text: &str) -> Result<Duration, String> {
     let interval = parse_interval(text)?;
     if !(SHORTEST..=LONGEST).contains(&interval) {
         return Err("the interval must be 50ms to 1h, e.g. 1s".to_owned());
@@ -82,7 +82,7 @@ mod showing {
     use crate::{Outcome, output, signals};
     use anyhow::Context;
     use rxsteer_top::ratatui::layout::Size;
-    use rxsteer_top::{Looks, MIN_SIZE, Replay, Target, once, show};
+    use rxsteer_top::{Display, MIN_SIZE, Replay, Target, once, show};
     use std::ffi::OsStr;
     use std::io::IsTerminal;
 
@@ -105,8 +105,8 @@ mod showing {
                 MIN_SIZE.height
             );
         }
-        let mut looks = Looks::of_environment(|name| std::env::var(name).ok());
-        looks.ascii |= args.ascii;
+        let mut display = Display::of_environment(|name| std::env::var(name).ok());
+        display.ascii |= args.ascii;
         // The child is to start with the signals as they are.
         let replay = args.replay.as_deref().map(|file| {
             let program = std::env::current_exe().context("can't start the replay")?;
@@ -122,10 +122,10 @@ mod showing {
         };
         let signals = signals::block()?;
         let Some(size) = size else {
-            show(target, replay, args.interval, looks, signals)?;
+            show(target, replay, args.interval, display, signals)?;
             return Ok(Outcome::Success);
         };
-        match once(target, replay, args.interval, size, looks, signals)? {
+        match once(target, replay, args.interval, size, display, signals)? {
             Some(frame) => output::print(&frame).map(|()| Outcome::Success),
             None => Ok(Outcome::Interrupted),
         }

@@ -240,8 +240,8 @@ fn peer_in_another_namespace_is_not_guessed_at() {
 }
 
 #[test]
-fn what_stands_on_others_says_what_is_below() {
-    const NAME: &str = "what_stands_on_others_says_what_is_below";
+fn stacked_interface_names_its_lower_ones() {
+    const NAME: &str = "stacked_interface_names_its_lower_ones";
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
         Err(why) => return skipped(NAME, &why),

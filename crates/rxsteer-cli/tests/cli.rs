@@ -448,7 +448,7 @@ fn options_of_af_xdp_are_refused_with_packet_sockets() {
 }
 
 #[test]
-fn what_explain_leaves_out_of_account_is_said() {
+fn what_explain_leaves_out_of_account_is_reported() {
     let flow = "10.0.0.1:40000-192.0.2.7:443/tcp";
     let options = ["--inner", "--key-tunnels=esp", "--flow-limit", "--cpus", "2"];
     let rules = ["--rule=vlan 5 -> 1", "--rule=tcp dscp 0 -> 1", "--rule=dscp 46 -> 1"];

@@ -69,19 +69,19 @@ fn journal_gets_lines_with_levels_and_no_messages() {
     let child = replay.spawn().unwrap();
     // The command holds the other end of the socket as well; this closes it.
     drop(replay);
-    let mut said = String::new();
-    journal.read_to_string(&mut said).unwrap();
+    let mut message = String::new();
+    journal.read_to_string(&mut message).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{message}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["packets"], 20_000);
-    let events: String = said
+    let events: String = message
         .lines()
         .filter_map(|line| line.strip_prefix("<6>"))
         .map(|l| format!("{l}\n"))
         .collect();
     let events = lines(&events);
-    assert_eq!(of_kind(&events, "change_done").len(), 1, "{said}");
+    assert_eq!(of_kind(&events, "change_done").len(), 1, "{message}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Host {
     }
 
     /// The output of a command, which must end with this status.
-    fn says(&self, arguments: &[&str], status: i32) -> String {
+    fn output(&self, arguments: &[&str], status: i32) -> String {
         let output = self.run(arguments);
         let text = [&output.stdout[..], &output.stderr[..]].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -91,8 +91,9 @@ fn snapshots_of_recorded_hosts() {
     ];
     for (name, machine) in hosts {
         let host = Host::of(&machine);
-        snapshot(&format!("show-{name}"), &host.says(&["show"], 0));
-        let plan = host.says(&["apply", "eth0", "--rfs", "--xps", "--flow-limit", "--dry-run"], 0);
+        snapshot(&format!("show-{name}"), &host.output(&["show"], 0));
+        let plan =
+            host.output(&["apply", "eth0", "--rfs", "--xps", "--flow-limit", "--dry-run"], 0);
         // The plan for the last of 64 queues is enough for the snapshot.
         let lines: Vec<&str> = plan.lines().collect();
         let cut = lines.len().saturating_sub(24);
@@ -105,7 +106,7 @@ fn snapshots_of_recorded_hosts() {
 #[test]
 fn json_of_a_recommendation_says_why_run_is_not_named() {
     let host = Host::small();
-    let text = host.says(&["recommend", "eth0", "--duration", "50ms", "--json"], 0);
+    let text = host.output(&["recommend", "eth0", "--duration", "50ms", "--json"], 0);
     let report: Value = serde_json::from_str(&text).unwrap();
     let run = serde_json::json!({ "eligible": false, "why": "it is a recorded tree" });
     assert_eq!(report["interfaces"][0]["facts"]["run"], run, "{text}");
@@ -115,28 +116,28 @@ fn json_of_a_recommendation_says_why_run_is_not_named() {
 fn apply_and_restore() {
     let host = Host::small();
     let before = (host.value(RPS), host.value(FLOWS), host.value(SOCK_FLOWS));
-    let text = host.says(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
+    let text = host.output(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
     assert!(text.contains("0000 -> 0003   RPS of RX queue 0: cpus 0-1"), "{text}");
     assert_eq!((host.value(RPS).as_str(), host.value(FLOWS).as_str()), ("0003\n", "32768\n"));
     assert_eq!(host.value(SOCK_FLOWS), "32768\n");
-    let text = host.says(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
+    let text = host.output(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
     assert!(text.contains("already has these settings"), "{text}");
-    let shown: Value = serde_json::from_str(&host.says(&["show", "--json"], 0)).unwrap();
+    let shown: Value = serde_json::from_str(&host.output(&["show", "--json"], 0)).unwrap();
     assert_eq!(shown["interfaces"][0]["rx"][0]["rps_cpus"], "0-1");
     assert_eq!(shown["core"]["rps_sock_flow_entries"], 32768);
 
     let report: Value =
-        serde_json::from_str(&host.says(&["restore", "--yes", "--json"], 0)).unwrap();
+        serde_json::from_str(&host.output(&["restore", "--yes", "--json"], 0)).unwrap();
     assert_eq!(report["values"].as_array().unwrap().len(), 3);
     assert_eq!(report["values"][0]["outcome"], "restored");
     assert_eq!((host.value(RPS), host.value(FLOWS), host.value(SOCK_FLOWS)), before);
-    assert!(host.says(&["restore", "--yes"], 0).contains("nothing to restore"));
+    assert!(host.output(&["restore", "--yes"], 0).contains("nothing to restore"));
 }
 
 #[test]
 fn dry_run_writes_nothing() {
     let host = Host::small();
-    let text = host.says(&["apply", "eth0", "--cpus", "0-3", "--dry-run", "--persist"], 0);
+    let text = host.output(&["apply", "eth0", "--cpus", "0-3", "--dry-run", "--persist"], 0);
     assert!(text.contains("000f") && text.contains("/etc/udev/rules.d"), "{text}");
     assert_eq!(host.value(RPS), "0000\n");
     assert!(!host.has("/run/rxsteer") && !host.has("/etc/udev"));
@@ -145,26 +146,26 @@ fn dry_run_writes_nothing() {
 #[test]
 fn off_is_written_read_back_and_restored() {
     let host = Host::small();
-    host.says(&["apply", "eth0", "--cpus", "0-3", "--rfs", "--yes"], 0);
+    host.output(&["apply", "eth0", "--cpus", "0-3", "--rfs", "--yes"], 0);
     let set = (host.value(RPS), host.value(FLOWS));
-    let text = host.says(&["apply", "eth0", "--off", "--yes"], 0);
+    let text = host.output(&["apply", "eth0", "--off", "--yes"], 0);
     assert!(text.contains("RPS of RX queue 0: off"), "{text}");
     assert_eq!((&*host.value(RPS), &*host.value(FLOWS)), ("0000\n", "0\n"), "{set:?}");
     assert!(
-        host.says(&["apply", "eth0", "--off", "--yes"], 0).contains("already has these settings")
+        host.output(&["apply", "eth0", "--off", "--yes"], 0).contains("already has these settings")
     );
-    host.says(&["restore", "--yes"], 0);
+    host.output(&["restore", "--yes"], 0);
     assert_eq!(host.value(RPS), "0000\n");
-    assert!(host.says(&["apply", "eth0", "--off", "--rfs", "--yes"], 2).contains("--rfs"));
+    assert!(host.output(&["apply", "eth0", "--off", "--rfs", "--yes"], 2).contains("--rfs"));
 }
 
 #[test]
 fn without_a_terminal_it_takes_a_yes() {
     let host = Host::small();
-    assert!(host.says(&["apply", "eth0"], 2).contains("--yes"));
+    assert!(host.output(&["apply", "eth0"], 2).contains("--yes"));
     assert_eq!(host.value(RPS), "0000\n");
-    host.says(&["apply", "eth0", "--yes"], 0);
-    assert!(host.says(&["restore"], 2).contains("--yes"));
+    host.output(&["apply", "eth0", "--yes"], 0);
+    assert!(host.output(&["restore"], 2).contains("--yes"));
     assert_ne!(host.value(RPS), "0000\n");
 }
 
@@ -173,18 +174,18 @@ fn bad_input_is_refused_with_what_to_do() {
     let host = Host::of(
         &MachineSpec { isolated: "3", ..MachineSpec::cpus(4) }.nic(NicSpec::named("eth0")),
     );
-    assert!(host.says(&["apply", "ehh0", "--yes"], 2).contains("did you mean 'eth0'?"));
-    assert!(host.says(&["show", "ehh0"], 2).contains("did you mean 'eth0'?"));
-    let text = host.says(&["apply", "eth0", "--cpus", "2-3", "--yes"], 2);
+    assert!(host.output(&["apply", "ehh0", "--yes"], 2).contains("did you mean 'eth0'?"));
+    assert!(host.output(&["show", "ehh0"], 2).contains("did you mean 'eth0'?"));
+    let text = host.output(&["apply", "eth0", "--cpus", "2-3", "--yes"], 2);
     assert!(text.contains("CPU 3 is isolated") && text.contains("CPUs 0-2"), "{text}");
-    assert!(host.says(&["apply", "eth0", "--cpus", "3-2", "--yes"], 2).contains("backwards"));
-    let text = host.says(&["apply", "eth0", "--cpus", "1", "--yes"], 2);
+    assert!(host.output(&["apply", "eth0", "--cpus", "3-2", "--yes"], 2).contains("backwards"));
+    let text = host.output(&["apply", "eth0", "--cpus", "1", "--yes"], 2);
     assert!(
         text.contains("1-1 for CPU 1 alone") && text.contains("0-0 for a count of 1"),
         "{text}"
     );
-    assert!(host.says(&["apply", "lo", "--yes"], 2).contains("lo has no rps_cpus"));
-    assert!(host.says(&["apply", "eth0", "--verify", "1s", "--yes"], 2).contains("3 s"));
+    assert!(host.output(&["apply", "lo", "--yes"], 2).contains("lo has no rps_cpus"));
+    assert!(host.output(&["apply", "eth0", "--verify", "1s", "--yes"], 2).contains("3 s"));
     assert_eq!(host.value(RPS), "0\n");
     let empty = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_rxsteer"))
@@ -199,19 +200,19 @@ fn bad_input_is_refused_with_what_to_do() {
 fn second_change_is_refused_with_the_first_ones_process() {
     let host = Host::small();
     let lock = Lock::take(&host.root).unwrap();
-    let text = host.says(&["apply", "eth0", "--yes"], 2);
+    let text = host.output(&["apply", "eth0", "--yes"], 2);
     assert!(text.contains(&format!("process {} is changing", std::process::id())), "{text}");
     assert_eq!(host.value(RPS), "0000\n");
     drop(lock);
-    host.says(&["apply", "eth0", "--yes"], 0);
+    host.output(&["apply", "eth0", "--yes"], 0);
 }
 
 #[test]
 fn what_another_set_is_left() {
     let host = Host::small();
-    host.says(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
+    host.output(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes"], 0);
     host.put(RPS, "0008\n");
-    let text = host.says(&["restore", "--yes"], 1);
+    let text = host.output(&["restore", "--yes"], 1);
     assert!(text.contains("left at 0008: something else set that"), "{text}");
     assert_eq!((host.value(RPS).as_str(), host.value(FLOWS).as_str()), ("0008\n", "0\n"));
 }
@@ -219,7 +220,7 @@ fn what_another_set_is_left() {
 #[test]
 fn without_confirmation_it_is_undone() {
     let host = Host::small();
-    let text = host.says(&["apply", "eth0", "--cpus", "0-1", "--yes", "--confirm", "20s"], 1);
+    let text = host.output(&["apply", "eth0", "--cpus", "0-1", "--yes", "--confirm", "20s"], 1);
     assert!(text.contains("closed before it was confirmed"), "{text}");
     assert_eq!(host.value(RPS), "0000\n");
     assert!(!Journal::path(&host.root).exists());
@@ -252,18 +253,18 @@ fn part_of_a_line_does_not_keep_it() {
 
 /// `restore` shows changes from the present values, not from those that apply set.
 #[test]
-fn restore_looks_before_it_says_what_it_would_do() {
+fn restore_reads_before_it_shows_what_it_would_do() {
     let host = Host::small();
-    host.says(&["apply", "eth0", "--cpus", "0-1", "--yes"], 0);
-    let dry = host.says(&["restore", "--dry-run"], 0);
+    host.output(&["apply", "eth0", "--cpus", "0-1", "--yes"], 0);
+    let dry = host.output(&["restore", "--dry-run"], 0);
     assert!(dry.contains(RPS) && dry.contains("0003 -> 0000"), "{dry}");
     host.put(RPS, "0001\n");
-    let dry = host.says(&["restore", "--dry-run"], 0);
+    let dry = host.output(&["restore", "--dry-run"], 0);
     assert!(dry.contains("left at 0001: something else set that"), "{dry}");
-    let text = host.says(&["restore", "--yes"], 1);
+    let text = host.output(&["restore", "--yes"], 1);
     assert!(text.contains("left at 0001: something else set that"), "{text}");
     assert_eq!(host.value(RPS), "0001\n");
-    let nothing = host.says(&["restore", "--yes"], 0);
+    let nothing = host.output(&["restore", "--yes"], 0);
     assert!(nothing.contains("is on record"), "{nothing}");
 }
 
@@ -278,7 +279,7 @@ fn others_that_set_these_are_named() {
     );
     host.put("/etc/sysctl.d/1.conf", "# net.core.rps_sock_flow_entries = 1\n");
     host.put("/config/config.boot", "ethernet eth0 {\n  offload {\n    rps\n  }\n}\n");
-    let shown: Value = serde_json::from_str(&host.says(&["show", "--json"], 0)).unwrap();
+    let shown: Value = serde_json::from_str(&host.output(&["show", "--json"], 0)).unwrap();
     let found: Vec<&str> = shown["others"]
         .as_array()
         .unwrap()
@@ -292,14 +293,14 @@ fn others_that_set_these_are_named() {
         "/etc/rc.local",
     ];
     assert_eq!(found, expected);
-    let text = host.says(&["apply", "eth0", "--dry-run"], 0);
+    let text = host.output(&["apply", "eth0", "--dry-run"], 0);
     assert!(text.contains("irqbalance (process 9): it moves interrupts"), "{text}");
 }
 
 #[test]
 fn unit_and_rule_are_written_shown_and_removed() {
     let host = Host::small();
-    let text = host.says(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes", "--persist"], 0);
+    let text = host.output(&["apply", "eth0", "--cpus", "0-1", "--rfs", "--yes", "--persist"], 0);
     let unit = host.value("/etc/systemd/system/rxsteer-host-eth0.service");
     assert!(unit.contains("rxsteer host apply eth0 --cpus 0-1 --rfs --yes\n"), "{unit}");
     let rule = host.value("/etc/udev/rules.d/81-rxsteer-host-eth0.rules");
@@ -308,9 +309,9 @@ fn unit_and_rule_are_written_shown_and_removed() {
         "{rule}"
     );
     // These files belong to rxsteer, so they are not listed as those of others.
-    let shown: Value = serde_json::from_str(&host.says(&["show", "--json"], 0)).unwrap();
+    let shown: Value = serde_json::from_str(&host.output(&["show", "--json"], 0)).unwrap();
     assert_eq!(shown["others"].as_array().unwrap().len(), 0, "{shown}");
-    let text = host.says(&["restore", "--yes"], 0);
+    let text = host.output(&["restore", "--yes"], 0);
     assert!(text.contains("81-rxsteer-host-eth0.rules was removed"), "{text}");
     assert!(!host.has("/etc/systemd/system/rxsteer-host-eth0.service"));
     assert!(!host.has("/etc/udev/rules.d/81-rxsteer-host-eth0.rules"));
@@ -332,19 +333,19 @@ const LINK: &str = "/etc/systemd/network/10-rxsteer-host-eth0.link";
 #[test]
 fn link_file_is_written_where_it_can_express_it() {
     let host = with_systemd(257);
-    host.says(&["apply", "eth0", "--cpus", "0-3,8", "--yes", "--persist"], 0);
+    host.output(&["apply", "eth0", "--cpus", "0-3,8", "--yes", "--persist"], 0);
     let text = host.value(LINK);
     let (_, link) = text.split_once("[Match]\n").unwrap();
     let expected = "MACAddress=02:00:00:00:00:02\nType=ether\n\n[Link]\nNamePolicy=keep kernel\n\
                     MACAddressPolicy=persistent\nReceivePacketSteeringCPUMask=0-3,8\n";
     assert_eq!(link, expected);
     // RFS requires a unit, so the file is removed.
-    let text = host.says(&["apply", "eth0", "--cpus", "0-3,8", "--rfs", "--yes", "--persist"], 0);
+    let text = host.output(&["apply", "eth0", "--cpus", "0-3,8", "--rfs", "--yes", "--persist"], 0);
     assert!(text.contains("systemd.link has no setting for RFS"), "{text}");
     assert!(!host.has(LINK) && host.has("/etc/systemd/system/rxsteer-host-eth0.service"));
 
     let older = with_systemd(252);
-    let text = older.says(&["apply", "eth0", "--cpus", "0-3", "--yes", "--persist"], 0);
+    let text = older.output(&["apply", "eth0", "--cpus", "0-3", "--yes", "--persist"], 0);
     assert!(text.contains("systemd 252 has no ReceivePacketSteeringCPUMask"), "{text}");
     assert!(!older.has(LINK));
 }
@@ -353,18 +354,18 @@ fn link_file_is_written_where_it_can_express_it() {
 fn files_of_another_are_not_removed() {
     let host = Host::small();
     host.put(LINK, "[Link]\nReceivePacketSteeringCPUMask=0\n");
-    host.says(&["apply", "eth0", "--yes"], 0);
-    host.says(&["restore", "--yes"], 0);
+    host.output(&["apply", "eth0", "--yes"], 0);
+    host.output(&["restore", "--yes"], 0);
     assert!(host.has(LINK));
 }
 
 #[test]
 fn verify_without_traffic_keeps_and_says_so() {
     let host = Host::small();
-    let text = host.says(&["apply", "eth0", "--cpus", "0-1", "--yes", "--verify", "3s"], 0);
+    let text = host.output(&["apply", "eth0", "--cpus", "0-1", "--yes", "--verify", "3s"], 0);
     assert!(text.contains("too few to compare; it is kept"), "{text}");
     assert_eq!(host.value(RPS), "0003\n");
-    host.says(&["restore", "--yes"], 0);
+    host.output(&["restore", "--yes"], 0);
     assert_eq!(host.value(RPS), "0000\n");
 }
 
@@ -373,7 +374,7 @@ fn folder_that_can_not_be_written_is_named() {
     let host = Host::small();
     // A file has the path of the journal's folder.
     host.put("/run/rxsteer", "");
-    let text = host.says(&["apply", "eth0", "--yes"], 2);
+    let text = host.output(&["apply", "eth0", "--yes"], 2);
     assert!(text.contains("/run/rxsteer"), "{text}");
     assert_eq!(host.value(RPS), "0000\n");
     assert!(Path::new(&host.root.path("/run/rxsteer")).is_file());
@@ -385,19 +386,21 @@ fn several_interfaces_are_set_together_or_not_at_all() {
     let host = Host::of(&MachineSpec::cpus(4).nic(nic("eth0")).nic(nic("eth1")).nic(nic("wan0")));
     let map = |name: &str| host.value(&format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"));
     let all = || ["eth0", "eth1", "wan0"].map(|name| map(name).trim().to_owned());
-    host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
+    host.output(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
     assert_eq!(all(), ["c", "c", "0"]);
-    let text = host.says(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
+    let text = host.output(&["apply", "eth*", "--cpus", "2-3", "--yes"], 0);
     assert!(text.contains("eth0, eth1 already has these settings"), "{text}");
     // Without a name, apply changes every NIC. If one of several interfaces lacks the setting, none is changed.
-    host.says(&["apply", "--cpus", "1-1", "--yes"], 0);
+    host.output(&["apply", "--cpus", "1-1", "--yes"], 0);
     assert_eq!(all(), ["2", "2", "2"]);
-    assert!(host.says(&["apply", "eth0", "lo", "--cpus", "0-0", "--yes"], 2).contains("lo has no"));
+    assert!(
+        host.output(&["apply", "eth0", "lo", "--cpus", "0-0", "--yes"], 2).contains("lo has no")
+    );
     assert_eq!(all(), ["2", "2", "2"]);
-    assert!(host.says(&["apply", "ppp*", "--yes"], 2).contains("matches 'ppp*'"));
-    host.says(&["restore", "--yes"], 0);
+    assert!(host.output(&["apply", "ppp*", "--yes"], 2).contains("matches 'ppp*'"));
+    host.output(&["restore", "--yes"], 0);
     assert_eq!(all(), ["0", "0", "0"]);
-    host.says(&["apply", "eth*", "--cpus", "0-1", "--yes", "--persist"], 0);
+    host.output(&["apply", "eth*", "--cpus", "0-1", "--yes", "--persist"], 0);
     assert!(
         ["eth0", "eth1"]
             .iter()

@@ -112,7 +112,7 @@ fn every_capture_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn frames_of_another_link_type_are_counted_and_said() {
+fn frames_of_another_link_type_are_counted_and_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let ethernet = written(dir.path(), "a.pcap", &pcap(1, &[&[0; 60]]));
     let raw = written(dir.path(), "b.pcap", &pcap(101, &[&[0x45; 40], &[0x45; 40]]));

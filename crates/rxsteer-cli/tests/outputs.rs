@@ -169,7 +169,7 @@ fn limited(kilobytes: u32, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn memory_that_can_not_be_had_is_said() {
+fn memory_that_can_not_be_had_is_reported() {
     const HALF_GIB: u32 = 1 << 19;
     let few = ["replay", "--synthetic", "packets=1000", "--cpus", "2", "--no-pin"];
     for more in [

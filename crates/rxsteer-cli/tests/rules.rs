@@ -163,22 +163,22 @@ fn files_have_rules_in_order_and_mistakes_have_places() {
     std::fs::write(&file, "rule = [\n  'port 22 -> 1',\n  'tpc -> 2',\n]\n").unwrap();
     let output =
         rxsteer(&[&["replay", path.to_str().unwrap(), "--cpus", "4"], &config[..]].concat());
-    let said = errors(&output);
+    let stderr = errors(&output);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said.contains(
+        stderr.contains(
             "rules.toml:3:3: rule=tpc -> 2: word 1, 'tpc', is unknown; did you mean 'tcp'?"
         ),
-        "{said}"
+        "{stderr}"
     );
     // A rule after one that matches all its packets is reported, but is not an error.
     let rules = ["--rule", "tcp -> 1", "--rule", "tcp dst-port 22 -> 2"];
     let output =
         rxsteer(&[&["replay", path.to_str().unwrap(), "--cpus", "4"], &rules[..]].concat());
-    let said = errors(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = errors(&output);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     assert!(
-        said.contains("rule 2 (tcp dst-port 22 → 2) never matches: rule 1 (tcp → 1)"),
-        "{said}"
+        stderr.contains("rule 2 (tcp dst-port 22 → 2) never matches: rule 1 (tcp → 1)"),
+        "{stderr}"
     );
 }

@@ -64,7 +64,7 @@ fn without_privileges_the_capability_is_named() {
 }
 
 #[test]
-fn settings_are_refused_before_anything_is_looked_at() {
+fn settings_are_refused_before_anything_is_read() {
     for (arguments, word) in [
         (&["run", "lo", "--policy", "rsp"][..], "did you mean 'rps'"),
         (&["run", "lo", "--cpus", ""], "the CPU list is empty"),
@@ -91,7 +91,7 @@ fn settings_are_refused_before_anything_is_looked_at() {
 }
 
 #[test]
-fn where_no_instance_listens_that_is_said() {
+fn where_no_instance_listens_that_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("socket");
     let path = socket.to_str().expect("UTF-8");

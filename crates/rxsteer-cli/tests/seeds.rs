@@ -146,7 +146,7 @@ fn damage_is_reported_once_whatever_the_number_of_replays() {
 }
 
 #[test]
-fn seeds_without_a_use_are_refused_or_said() {
+fn seeds_without_a_use_are_refused_or_reported() {
     for (arguments, part) in [
         (&["--seeds", "1"][..], "from 2 to 1000"),
         (&["--seeds", "1001"], "from 2 to 1000"),

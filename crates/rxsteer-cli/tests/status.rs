@@ -144,7 +144,7 @@ fn counts_add_up_at_any_time() {
     let options = ["--work-ns", "20000", "--max-backlog", "200"];
     let mut child = replay(&[&arguments[..], &options].concat(), &socket, Stdio::null());
     wait_until(&mut child, "answer", |_| status(&socket, "0").is_some());
-    let (mut looks, mut before) = (0, 0);
+    let (mut readings, mut before) = (0, 0);
     while child.try_wait().expect("it can be waited for").is_none() {
         // The replay may have ended meanwhile.
         let Some(status) = status(&socket, "0") else { continue };
@@ -152,11 +152,11 @@ fn counts_add_up_at_any_time() {
         assert!(received >= before, "{received} after {before}");
         let share = status["input_share"].as_f64();
         assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{share:?}");
-        (looks, before) = (looks + 1, received);
+        (readings, before) = (readings + 1, received);
     }
     let output = ended(child);
     assert!(output.status.success(), "{}", errors(&output));
-    assert!(looks > 0, "it was looked at");
+    assert!(readings > 0, "it was read");
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn changes_and_questions_are_refused_with_what_to_do() {
     ] {
         let output = rxsteer(&[arguments, &["--socket", text(&socket)]].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = errors(&output);
-        assert!(said.contains("rxsteer replay") && said.contains(word), "{said}");
+        let stderr = errors(&output);
+        assert!(stderr.contains("rxsteer replay") && stderr.contains(word), "{stderr}");
     }
     let output = rxsteer(&["status", "--flows", "5", "--socket", text(&socket)]);
     assert!(errors(&output).contains("start it with --flows FILE"), "{}", errors(&output));

@@ -10,12 +10,12 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an expected event.
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An instance in this process, whose traffic advances with each request.
 fn instance(path: &Path) -> Instance {
     let mut traffic = Traffic::new(4, 300);
-    Instance::at(path, move |flows| traffic.look(100_000_000, flows)).expect("it listens")
+    Instance::at(path, move |flows| traffic.advance(100_000_000, flows)).expect("it listens")
 }
 
 fn rxsteer(arguments: &[&str]) -> Output {
@@ -69,13 +69,13 @@ impl Screen {
 
     /// Waits until the screen meets a condition, and returns its text.
     fn until(&self, what: &str, mut is: impl FnMut(&str) -> bool) -> String {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let text = self.text();
             if is(&text) {
                 return text;
             }
-            assert!(begun.elapsed() < SOON, "{what} did not come:\n{text}");
+            assert!(started.elapsed() < TIMEOUT, "{what} did not come:\n{text}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -324,9 +324,9 @@ fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
         folders.filter(|folder| folder.path().join("socket").exists()).count()
     };
     let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+            assert!(started.elapsed() < Duration::from_secs(20), "{what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     };
@@ -348,7 +348,7 @@ fn frame_of_a_replay_that_ends_by(signal: Signal) -> (ExitStatus, usize) {
 }
 
 #[test]
-fn replay_that_is_over_before_the_second_look_is_named() {
+fn replay_that_is_over_before_the_second_reading_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
     let whole = capture();
     // 24 bytes of the file's header; 50 packets, a second.

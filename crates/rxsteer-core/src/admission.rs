@@ -2,7 +2,7 @@
 //! whose flows have one packet each, gets no slots and leaves them to other flows.
 //!
 //! ```text
-//!   flow without a slot ──► a set by hash  │ flow, packets, began │ flow, packets, began │   two ways, one set of
+//!   flow without a slot ──► a set by hash  │ flow, packets, began │ flow, packets, began │   two entries, one set of
 //!                                            packets < N: the hash decides, and marks nothing  sets per producer
 //!                                            packets ≥ N: asks for a slot, as without `after`
 //! ```
@@ -12,20 +12,20 @@
 //! as active, as without `after`. A flow that is not admitted does not.
 //!
 //! Invariants:
-//! - **No flow is admitted too early.** A way holds the whole identity of its flow (device and hash), so no packet of
-//!   another flow is counted. Collisions err in the other direction. A flow that finds both ways of its set taken
+//! - **No flow is admitted too early.** An entry holds the whole identity of its flow (device and hash), so no packet
+//!   of another flow is counted. Collisions err in the other direction. A flow that finds both entries of its set taken
 //!   replaces the flow with fewer packets in its second (of equal ones, the flow that began earlier), and the replaced
-//!   flow counts from the beginning again. So flows of one packet do not replace a flow with two packets while the other
-//!   way has a flow of one packet.
+//!   flow counts from the beginning again. So flows of one packet do not replace a flow with two packets while the
+//!   other entry has a flow of one packet.
 //! - Memory is constant: [`SETS`] sets for each producer, 32 KiB, and none under policies without `after`.
 //! - Only its producer writes a row. A flow that arrives at several producers is counted by each of them.
 //!
 //! The replacement is that of a set-associative cache that evicts the least frequently used line. The identity in each
-//! way makes the counts exact. The counts of a count-min sketch would err towards early admission.
+//! entry makes the counts exact. The counts of a count-min sketch would err towards early admission.
 
-use crate::asking::{Asking, flow_of, mixed};
 use crate::last_seen::LastSeen;
 use crate::slot::hash_32;
+use crate::slot_request::{SlotRequest, flow_of, mixed};
 use crate::sync::{AtomicU64, Ordering};
 use alloc::boxed::Box;
 use core::fmt;
@@ -42,7 +42,7 @@ pub const SETS_LOG: u32 = 10;
 /// The number of sets of one producer.
 pub const SETS: usize = 1 << SETS_LOG;
 
-/// The position of the packets in a way's word, above the flow.
+/// The position of the packets in an entry's word, above the flow.
 pub const PACKETS_SHIFT: u32 = 56;
 
 /// The set of a flow, in every producer's row. `flow` is its [identity](crate::sparse::identity).
@@ -52,7 +52,7 @@ pub fn set_of(flow: u64) -> u32 {
     hash_32(mixed(flow), SETS_LOG)
 }
 
-/// The identity of the flow in the word of a way.
+/// The identity of the flow in the word of an entry.
 #[inline(always)]
 #[must_use]
 pub fn flow_in(word: u64) -> u64 {
@@ -119,17 +119,17 @@ pub struct Candidate {
 /// A flow that may be admitted. 16 bytes.
 #[derive(Debug, Default)]
 #[repr(C)]
-struct Way {
+struct Entry {
     /// The flow as in a sparse slot, and the number of its packets from [`PACKETS_SHIFT`] on.
     word: AtomicU64,
     began: LastSeen,
 }
 
-impl Way {
+impl Entry {
     /// Returns the flow, and its number of packets within the second up to `now_ns`.
     #[inline(always)]
     fn read(&self, now_ns: u64) -> (u64, u8) {
-        // ORDER: Relaxed, here and below: one thread writes a way. A reader for display may see it half written.
+        // ORDER: Relaxed, here and below: one thread writes an entry. A reader for display may see it half written.
         let word = self.word.load(Ordering::Relaxed);
         let packets = if self.began.is_active(now_ns) { word >> PACKETS_SHIFT } else { 0 };
         (flow_in(word), packets as u8)
@@ -141,12 +141,12 @@ impl Way {
     }
 }
 
-const _: () = assert!(size_of::<Way>() == 16);
+const _: () = assert!(size_of::<Entry>() == 16);
 
 /// The flows that may be admitted, in rows of [`SETS`] sets for each producer.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    sets: Box<[[Way; 2]]>,
+    sets: Box<[[Entry; 2]]>,
 }
 
 /// Candidates are equal only to themselves.
@@ -160,7 +160,7 @@ impl Eq for Candidates {}
 
 impl Candidates {
     /// The memory of one producer, in bytes.
-    pub(crate) const MEMORY: u64 = (SETS * size_of::<[Way; 2]>()) as u64;
+    pub(crate) const MEMORY: u64 = (SETS * size_of::<[Entry; 2]>()) as u64;
 
     pub(crate) fn new(producers: u16) -> Candidates {
         let sets = SETS * usize::from(producers.max(1));
@@ -168,20 +168,20 @@ impl Candidates {
     }
 
     #[inline(always)]
-    fn set(&self, asking: &Asking) -> &[Way; 2] {
-        let set = set_of(flow_of(asking)) as usize;
-        let own = usize::from(asking.producer) * SETS + set;
+    fn set(&self, request: &SlotRequest) -> &[Entry; 2] {
+        let set = set_of(flow_of(request)) as usize;
+        let own = usize::from(request.producer) * SETS + set;
         self.sets.get(own).unwrap_or(&self.sets[set])
     }
 
     /// Counts a packet of a flow without a slot. Returns its number among the flow's packets within a second: from 1
     /// on, at most 255.
     #[inline(always)]
-    pub(crate) fn count(&self, asking: &Asking) -> u8 {
-        let (flow, now_ns) = (flow_of(asking), asking.now_ns);
-        let [first, second] = self.set(asking);
+    pub(crate) fn count(&self, request: &SlotRequest) -> u8 {
+        let (flow, now_ns) = (flow_of(request), request.now_ns);
+        let [first, second] = self.set(request);
         let ((flow_1, packets_1), (flow_2, packets_2)) = (first.read(now_ns), second.read(now_ns));
-        let (way, packets) = if flow_1 == flow {
+        let (entry, packets) = if flow_1 == flow {
             (first, packets_1)
         } else if flow_2 == flow {
             (second, packets_2)
@@ -191,39 +191,39 @@ impl Candidates {
             (first, 0)
         };
         if packets == 0 {
-            way.began.touch(now_ns);
+            entry.began.touch(now_ns);
         }
         let packets = packets.saturating_add(1);
-        way.write(flow, packets);
+        entry.write(flow, packets);
         packets
     }
 
     /// Removes a packet from the count. The packet must wait, and will be decided on again.
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_back(&self, asking: &Asking) {
-        let flow = flow_of(asking);
-        for way in self.set(asking) {
-            let (of, packets) = way.read(asking.now_ns);
+    pub(crate) fn take_back(&self, request: &SlotRequest) {
+        let flow = flow_of(request);
+        for entry in self.set(request) {
+            let (of, packets) = entry.read(request.now_ns);
             if of == flow {
-                way.write(flow, packets.saturating_sub(1));
+                entry.write(flow, packets.saturating_sub(1));
             }
         }
     }
 
     /// Returns the counts of the flow at the packet's time, without changing them.
-    pub(crate) fn look(&self, asking: &Asking) -> Option<Candidate> {
-        let ways = self.set(asking).iter();
-        let mut known = ways.map(|way| (way.read(asking.now_ns), way.began.raw()));
-        let ((_, packets), began) = known.find(|((flow, _), _)| *flow == flow_of(asking))?;
+    pub(crate) fn peek(&self, request: &SlotRequest) -> Option<Candidate> {
+        let entries = self.set(request).iter();
+        let mut known = entries.map(|entry| (entry.read(request.now_ns), entry.began.raw()));
+        let ((_, packets), began) = known.find(|((flow, _), _)| *flow == flow_of(request))?;
         Some(Candidate { packets, began_ns: began.checked_sub(1)? }).filter(|of| of.packets != 0)
     }
 
     /// Sets the counts of the flow to those in another table.
-    pub(crate) fn restore(&self, asking: &Asking, known: Candidate) {
-        let [way, _] = self.set(asking);
-        way.began.touch(known.began_ns);
-        way.write(flow_of(asking), known.packets);
+    pub(crate) fn restore(&self, request: &SlotRequest, known: Candidate) {
+        let [entry, _] = self.set(request);
+        entry.began.touch(known.began_ns);
+        entry.write(flow_of(request), known.packets);
     }
 }
 
@@ -236,13 +236,13 @@ mod tests {
 
     const SECOND: u64 = INACTIVE_AFTER_NS;
 
-    fn asking(hash: u32, now_ns: u64) -> Asking {
-        Asking { device: 0, hash: FlowHash::from_raw(hash), now_ns, producer: 0 }
+    fn slot_request(hash: u32, now_ns: u64) -> SlotRequest {
+        SlotRequest { device: 0, hash: FlowHash::from_raw(hash), now_ns, producer: 0 }
     }
 
     /// Flows of one set.
     fn together(count: usize) -> Vec<u32> {
-        let set = |hash| set_of(flow_of(&asking(hash, 0)));
+        let set = |hash| set_of(flow_of(&slot_request(hash, 0)));
         (1..).filter(|hash| set(*hash) == set(1)).take(count).collect()
     }
 
@@ -250,28 +250,36 @@ mod tests {
     fn packets_are_counted_within_a_second_from_the_first() {
         let known = Candidates::new(1);
         let times = [5, 6, SECOND, SECOND + 5, SECOND + 6, SECOND + 7, 3 * SECOND];
-        let counted = times.map(|now| known.count(&asking(9, now)));
+        let counted = times.map(|now| known.count(&slot_request(9, now)));
         assert_eq!(counted, [1, 2, 3, 4, 1, 2, 1], "a second old is active, more is not");
-        assert_eq!(known.count(&asking(9, SECOND)), 1, "time that runs back begins again");
+        assert_eq!(known.count(&slot_request(9, SECOND)), 1, "time that runs back begins again");
         for packet in 2..=600u32 {
-            assert_eq!(u32::from(known.count(&asking(9, SECOND))), packet.min(255));
+            assert_eq!(u32::from(known.count(&slot_request(9, SECOND))), packet.min(255));
         }
-        assert_eq!(known.count(&Asking { device: 1, ..asking(9, SECOND) }), 1, "another device");
+        assert_eq!(
+            known.count(&SlotRequest { device: 1, ..slot_request(9, SECOND) }),
+            1,
+            "another device"
+        );
     }
 
     #[test]
     fn collisions_never_add_packets_and_spare_the_flow_with_more() {
         let known = Candidates::new(1);
         let flows = together(200);
-        assert_eq!([1, 2].map(|_| known.count(&asking(flows[0], 0))), [1, 2]);
+        assert_eq!([1, 2].map(|_| known.count(&slot_request(flows[0], 0))), [1, 2]);
         for flow in &flows[1..] {
-            assert_eq!(known.count(&asking(*flow, 0)), 1, "all are single packets");
+            assert_eq!(known.count(&slot_request(*flow, 0)), 1, "all are single packets");
         }
-        assert_eq!(known.count(&asking(flows[0], 0)), 3, "single packets do not replace it");
+        assert_eq!(known.count(&slot_request(flows[0], 0)), 3, "single packets do not replace it");
         for (packet, flow) in (0..).zip(&flows[1..]) {
-            assert_eq!(known.count(&asking(*flow, SECOND + 1 + packet)), 1);
+            assert_eq!(known.count(&slot_request(*flow, SECOND + 1 + packet)), 1);
         }
-        assert_eq!(known.count(&asking(flows[0], SECOND + 300)), 1, "after its second they do");
+        assert_eq!(
+            known.count(&slot_request(flows[0], SECOND + 300)),
+            1,
+            "after its second they do"
+        );
     }
 
     #[test]
@@ -279,27 +287,31 @@ mod tests {
         let known = Candidates::new(1);
         let [a, b, c] = together(3).try_into().unwrap();
         for (flow, now) in [(a, 1), (b, 2), (c, 3)] {
-            assert_eq!(known.count(&asking(flow, now)), 1);
+            assert_eq!(known.count(&slot_request(flow, now)), 1);
         }
-        assert_eq!(known.count(&asking(b, 4)), 2);
-        assert_eq!(known.count(&asking(a, 5)), 1, "the third flow replaced it");
+        assert_eq!(known.count(&slot_request(b, 4)), 2);
+        assert_eq!(known.count(&slot_request(a, 5)), 1, "the third flow replaced it");
     }
 
     #[test]
     fn packet_that_waits_is_counted_once() {
         let known = Candidates::new(2);
         for _ in 0..100 {
-            assert_eq!(known.count(&asking(7, 1)), 1);
-            known.take_back(&asking(7, 1));
+            assert_eq!(known.count(&slot_request(7, 1)), 1);
+            known.take_back(&slot_request(7, 1));
         }
-        assert_eq!(known.look(&asking(7, 1)), None);
-        known.count(&asking(7, 1));
-        assert_eq!(known.count(&Asking { producer: 1, ..asking(7, 1) }), 1, "a row of its own");
+        assert_eq!(known.peek(&slot_request(7, 1)), None);
+        known.count(&slot_request(7, 1));
+        assert_eq!(
+            known.count(&SlotRequest { producer: 1, ..slot_request(7, 1) }),
+            1,
+            "a row of its own"
+        );
         let state = Candidate { packets: 1, began_ns: 1 };
-        assert_eq!(known.look(&asking(7, 9)), Some(state));
+        assert_eq!(known.peek(&slot_request(7, 9)), Some(state));
         let other = Candidates::new(1);
-        other.restore(&asking(7, 9), state);
-        assert_eq!(other.look(&asking(7, 9)), Some(state));
-        assert_eq!(other.count(&asking(7, 9)), 2);
+        other.restore(&slot_request(7, 9), state);
+        assert_eq!(other.peek(&slot_request(7, 9)), Some(state));
+        assert_eq!(other.count(&slot_request(7, 9)), 2);
     }
 }

@@ -19,8 +19,8 @@
 //! **Large flows.** Every [`SAMPLE`]-th packet of a bucket votes by its hash, for or against the flow that the bucket's
 //! row holds. A flow without votes is replaced. This is the majority vote of Boyer and Moore ("MJRTY: a fast majority
 //! vote algorithm", 1981), which equals the frequency sketch of Misra and Gries (1982) with one counter. So a flow with
-//! more than half of a bucket's packets stays in the row. Votes are limited to [`MOST_VOTES`], so that a large flow that
-//! ends is forgotten within `MOST_VOTES × SAMPLE` packets. The memory is 12 bytes for each bucket and producer, for any
+//! more than half of a bucket's packets stays in the row. Votes are limited to [`MAX_VOTES`], so that a large flow that
+//! ends is forgotten within `MAX_VOTES × SAMPLE` packets. The memory is 12 bytes for each bucket and producer, for any
 //! number of flows.
 //!
 //! Sources of the table: RSS (Documentation/networking/scaling.rst), and "RSS++: load and state-aware receive side
@@ -49,7 +49,7 @@ pub const THRESHOLD_PERCENT: [u16; 2] = [1, 100];
 pub const SAMPLE: u32 = 8;
 
 /// The largest number of votes of a flow.
-pub const MOST_VOTES: u32 = 32;
+pub const MAX_VOTES: u32 = 32;
 
 /// With this many votes a flow counts as the bucket's large flow.
 pub const LARGE_VOTES: u32 = 16;
@@ -315,7 +315,7 @@ impl Counter {
             self.flow.store(hash.get(), Ordering::Relaxed);
         }
         let votes =
-            if flow == hash.get() || votes == 0 { MOST_VOTES.min(votes + 1) } else { votes - 1 };
+            if flow == hash.get() || votes == 0 { MAX_VOTES.min(votes + 1) } else { votes - 1 };
         self.votes.store(votes, Ordering::Relaxed);
     }
 }
@@ -396,8 +396,8 @@ mod tests {
         assert_eq!(large(), FlowHash::NONE, "no flow of many small ones");
         send(1000, &|n| if n % 5 < 3 { 9 } else { n + 1000 });
         assert_eq!(large(), FlowHash::from_raw(9), "it has three of five packets");
-        send(MOST_VOTES * SAMPLE, &|n| n + 1000);
+        send(MAX_VOTES * SAMPLE, &|n| n + 1000);
         assert_eq!(large(), FlowHash::NONE);
-        assert_eq!(counts.read().packets[7], 4000 + 1000 + MOST_VOTES * SAMPLE);
+        assert_eq!(counts.read().packets[7], 4000 + 1000 + MAX_VOTES * SAMPLE);
     }
 }

@@ -66,7 +66,7 @@ impl fmt::Display for Move {
 const ENOUGH_PACKETS: f64 = 32.0;
 
 /// If time is measured, no bucket moves while every CPU is busy for less than this share of the interval.
-const LEAST_BUSY: f64 = 0.05;
+const MIN_BUSY: f64 = 0.05;
 
 /// Decides at each interval which buckets move.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ struct Moved {
 const FULL: f64 = 0.95;
 
 /// A bucket has followed its move when less than this share of its packets is missing.
-const LEAST_HELD: f64 = 0.1;
+const MIN_HELD: f64 = 0.1;
 
 /// The weight of the last interval.
 const WEIGHT: f64 = 0.25;
@@ -174,7 +174,7 @@ impl Balancer {
         let is_measured = cpus.iter().any(|load| load.ours_ns > 0);
         let capacity = if is_measured { elapsed_ns as f64 } else { f64::INFINITY };
         let loads = Loads { table: &buckets, packets: &packets, cpus: &costs, capacity };
-        if is_measured && busiest(&loads) < LEAST_BUSY * elapsed_ns as f64 {
+        if is_measured && busiest(&loads) < MIN_BUSY * elapsed_ns as f64 {
             return Vec::new();
         }
         let percent = |share: f64| (share * 100.0 + 0.5) as u32;
@@ -251,7 +251,7 @@ impl Balancer {
             }
         }
         let may_be_held = |moved: &Moved| {
-            moved.held > LEAST_HELD
+            moved.held > MIN_HELD
                 || position(table[moved.bucket]).is_some_and(|to| is_full(&cpus[to]))
         };
         self.moved.retain(may_be_held);

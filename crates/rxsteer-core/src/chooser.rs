@@ -1,7 +1,6 @@
 //! A compiled policy, which chooses a packet's CPU. There is also one for each different policy that rules name.
 
 use crate::admission::{Candidates, Slots};
-use crate::asking::Asking;
 use crate::balance::Buckets;
 use crate::bound::Bindings;
 use crate::config::SteerConfig;
@@ -9,6 +8,7 @@ use crate::cpu::CpuId;
 use crate::maps::Maps;
 use crate::policy::{Fallback, Policy};
 use crate::queue_name::QueueName;
+use crate::slot_request::SlotRequest;
 use crate::sparse::NoSlot;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -101,9 +101,9 @@ impl InSlots {
     }
 
     /// Why a flow without a slot would not be admitted. It changes nothing.
-    pub(crate) fn refused(&self, asking: &Asking) -> Option<NoSlot> {
+    pub(crate) fn refused(&self, request: &SlotRequest) -> Option<NoSlot> {
         let (candidates, after) = self.admission()?;
-        let before = candidates.look(asking).map_or(0, |known| known.packets);
+        let before = candidates.peek(request).map_or(0, |known| known.packets);
         let packet = before.saturating_add(1);
         (packet < after).then_some(NoSlot::NotAdmitted { packet, after })
     }

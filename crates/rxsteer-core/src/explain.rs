@@ -184,7 +184,7 @@ impl Steering {
         Explanation {
             hash: packet.hash,
             rx_queue: packet.rx_queue,
-            device: rules.asking(packet, 0).device,
+            device: rules.slot_request(packet, 0).device,
             desired,
             rule: matching.map(|matching| (rule, matching.clone())),
             reason,
@@ -225,9 +225,10 @@ impl Steering {
             Rule::Rps(maps) => self.by_map(packet, maps, Fallback::Hash, |_| None),
             Rule::Sparse(maps, in_slots) => {
                 let sparse = &self.plan().sparse;
-                let asking = rules.asking(packet, producer);
-                let (loops, not_admitted) = (in_slots.slots.loops, in_slots.refused(&asking));
-                let found = maps.map(packet).and_then(|map| sparse.look(&asking, &map.walk, loops));
+                let request = rules.slot_request(packet, producer);
+                let (loops, not_admitted) = (in_slots.slots.loops, in_slots.refused(&request));
+                let found =
+                    maps.map(packet).and_then(|map| sparse.peek(&request, &map.walk, loops));
                 if let Some((slot, held)) = found
                     && (held || not_admitted.is_none())
                 {
@@ -235,7 +236,7 @@ impl Steering {
                     return (target, Reason::Slot { slot, held });
                 }
                 self.by_map(packet, maps, rules.fallback(), |_| {
-                    let active = sparse.is_hash_active(&asking);
+                    let active = sparse.is_hash_active(&request);
                     let refused = if active { NoSlot::HashActive } else { NoSlot::AllTaken };
                     Some(not_admitted.unwrap_or(refused))
                 })

@@ -7,7 +7,6 @@
 extern crate alloc;
 
 pub mod admission;
-mod asking;
 pub mod backlogs;
 pub mod balance;
 pub mod balancer;
@@ -34,6 +33,7 @@ pub mod rebalance;
 pub mod rfs;
 pub mod rps;
 pub mod slot;
+mod slot_request;
 pub mod sparse;
 pub mod state;
 pub mod steer;

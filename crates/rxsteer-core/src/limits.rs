@@ -15,7 +15,7 @@ pub const DEFAULT_BACKLOG: u32 = 1000;
 /// per RX thread and CPU, beside the frames.
 pub const MAX_BACKLOG: u32 = 1 << 20;
 
-/// The smallest ring of the in-kernel path, in frames. The kernel hands over eight frames at a time, so a shorter
+/// The smallest ring of the in-kernel path, in frames. The kernel hands off eight frames at a time, so a shorter
 /// ring would take none of some lists.
 pub const MIN_QUEUE_SIZE: u32 = 8;
 

@@ -133,9 +133,9 @@ pub(crate) fn place<A: EnqueuePolicy>(
 pub(crate) trait Placing {
     fn place(&self, packet: &Arrival) -> Target;
 
-    /// Learns that a desired CPU came before.
+    /// Notes that a desired CPU was used instead.
     #[inline(always)]
-    fn is_elsewhere(&self, _cpu: CpuId) {}
+    fn note_desired(&self, _cpu: CpuId) {}
 }
 
 /// Places a flow in its sparse slot, or else by hash.
@@ -156,7 +156,7 @@ impl Placing for BySlot<'_> {
     }
 
     #[inline(always)]
-    fn is_elsewhere(&self, cpu: CpuId) {
+    fn note_desired(&self, cpu: CpuId) {
         self.maps.count_elsewhere(self.producer, cpu);
     }
 }
@@ -186,7 +186,7 @@ impl Placing for ByHash<'_> {
     }
 
     #[inline(always)]
-    fn is_elsewhere(&self, cpu: CpuId) {
+    fn note_desired(&self, cpu: CpuId) {
         self.maps.count_elsewhere(self.producer, cpu);
     }
 }
@@ -242,7 +242,7 @@ impl Guarded<'_> {
                     && let desired_cpu = rules.usable_desired(socks, desired[index], packet.hash)
                     && let Some(target) = Target::rfs(desired_cpu)
                 {
-                    placing.is_elsewhere(target.cpu);
+                    placing.note_desired(target.cpu);
                     target
                 } else {
                     placing.place(packet)

@@ -26,7 +26,7 @@ impl Mechanisms {
             // Buckets have one table for all queues.
             maps: policy.has_maps() || own().next().is_some() && policy.balance().is_none(),
         };
-        for own in own().map(|own| own.beside(policy)) {
+        for own in own().map(|own| own.with_settings_of(policy)) {
             all.rfs |= own.is_rfs();
             all.slots = all.slots.or(own.slots());
         }

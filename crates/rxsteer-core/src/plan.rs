@@ -3,7 +3,6 @@
 //! change. The old plan stays alive while a producer still uses it.
 
 use crate::admission::Candidates;
-use crate::asking::Asking;
 use crate::backlogs::Arrival;
 use crate::balance::{Buckets, Counted};
 use crate::balancer::Move;
@@ -16,6 +15,7 @@ use crate::maps::{Map, Maps};
 use crate::matching::{Matcher, PacketRule, RulePolicy, Targets};
 use crate::policy::Fallback;
 use crate::rfs::SockFlowTable;
+use crate::slot_request::SlotRequest;
 use crate::sparse::SparseTable;
 use crate::target::{Target, TargetRule};
 use alloc::boxed::Box;
@@ -285,7 +285,7 @@ impl Rules {
             .collect();
         let tables = Tables { config, is_usable: &is_usable, local: &local, buckets, candidates };
         let policy = Chooser::new(&config.policy, &tables);
-        let own = |own: RulePolicy| Chooser::new(&own.beside(&config.policy), &tables);
+        let own = |own: RulePolicy| Chooser::new(&own.with_settings_of(&config.policy), &tables);
         let matched = Targets::new(&config.packet_rules, &is_usable, own);
         let queues = config.receiving_cpus.len();
         let devices = config.devices.iter().copied().chain(core::iter::repeat(0));
@@ -410,8 +410,8 @@ impl Rules {
         sparse: &SparseTable,
         producer: u16,
     ) -> Target {
-        let (asking, loops) = (self.asking(packet, producer), in_slots.slots.loops);
-        match sparse.find(&asking, &map.walk, loops, in_slots.admission()) {
+        let (request, loops) = (self.slot_request(packet, producer), in_slots.slots.loops);
+        match sparse.find(&request, &map.walk, loops, in_slots.admission()) {
             Some(cpu) => {
                 maps.count_elsewhere(producer, cpu);
                 Target { cpu, by: TargetRule::Slot }
@@ -429,7 +429,7 @@ impl Rules {
             && let Rule::Sparse(_, in_slots) = &self.chooser(packet).rule
             && let Some((candidates, _)) = in_slots.admission()
         {
-            candidates.take_back(&self.asking(packet, producer));
+            candidates.take_back(&self.slot_request(packet, producer));
         }
     }
 
@@ -438,8 +438,8 @@ impl Rules {
     }
 
     #[inline(always)]
-    pub(crate) fn asking(&self, packet: &Arrival, producer: u16) -> Asking {
+    pub(crate) fn slot_request(&self, packet: &Arrival, producer: u16) -> SlotRequest {
         let device = self.devices.get(usize::from(packet.rx_queue)).copied().unwrap_or(0);
-        Asking { device, hash: packet.hash, now_ns: packet.time_ns, producer }
+        SlotRequest { device, hash: packet.hash, now_ns: packet.time_ns, producer }
     }
 }

@@ -392,8 +392,8 @@ mod tests {
         }
         assert!(matches!(error("sparse+balance:loops=6"), PolicyError::BadSetting(..)));
         for twice in ["sparse:loops=2,loops=3", "rps+balance:moves=1,buckets=512,moves=2"] {
-            let said = error(twice).to_string();
-            assert!(said.contains("set twice"), "{said}");
+            let message = error(twice).to_string();
+            assert!(message.contains("set twice"), "{message}");
         }
         assert_eq!(error("bound"), PolicyError::NothingBound);
         assert_eq!(error("bound:"), PolicyError::NothingBound);

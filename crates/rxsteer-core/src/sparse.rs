@@ -35,24 +35,24 @@
 //! either result is a target like any other.
 
 use crate::admission::Candidates;
-use crate::asking::{Asking, flow_of, mixed};
 use crate::cpu::CpuId;
 use crate::flow::FlowHash;
 use crate::last_seen::LastSeen;
 use crate::slot::hash_32;
+use crate::slot_request::{SlotRequest, flow_of, mixed};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, spin_loop};
 use alloc::boxed::Box;
 use alloc::vec;
 
 pub use crate::admission::{DEFAULT_LOOPS, MAX_LOOPS};
-pub use crate::asking::identity;
 pub use crate::last_seen::INACTIVE_AFTER_NS;
+pub use crate::slot_request::identity;
 
 /// Slots per CPU in the table: the next power of two above [`MAX_LOOPS`].
 const ROW: usize = 8;
 
 /// How often a thread checks whether another thread has finished giving a slot away.
-const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 1000 };
+const MAX_POLLS: u32 = if cfg!(loom) { 2 } else { 1000 };
 
 /// In the positions of a map: the CPU is not in the map.
 const NOWHERE: u16 = u16::MAX;
@@ -183,39 +183,39 @@ impl SparseTable {
     #[inline(always)]
     pub(crate) fn find(
         &self,
-        asking: &Asking,
+        request: &SlotRequest,
         walk: &Walk,
         loops: u8,
         admission: Option<(&Candidates, u8)>,
     ) -> Option<CpuId> {
-        if let Some(slot) = self.held(asking, walk, loops) {
-            self.slots[slot].last_seen.touch(asking.now_ns);
+        if let Some(slot) = self.held(request, walk, loops) {
+            self.slots[slot].last_seen.touch(request.now_ns);
             return Some(cpu_of(slot));
         }
         if let Some((candidates, after)) = admission
-            && candidates.count(asking) < after
+            && candidates.count(request) < after
         {
             return None;
         }
         // Under load this producer hashed a flow just now, which decides the question.
-        if self.own_row(asking.producer).touch_if_active(asking.now_ns) {
+        if self.own_row(request.producer).touch_if_active(request.now_ns) {
             return None;
         }
-        self.place(asking, walk, loops)
+        self.place(request, walk, loops)
     }
 
     /// The second pass of `find`, or else the hash.
     #[cold]
     #[inline(never)]
-    fn place(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<CpuId> {
-        if !self.is_hash_active(asking) {
+    fn place(&self, request: &SlotRequest, walk: &Walk, loops: u8) -> Option<CpuId> {
+        if !self.is_hash_active(request) {
             // While another thread gives a slot away, the hash decides this once, and hashing is not marked as
             // active. Otherwise no flow would get a slot as long as this flow sends.
-            if let Some(slot) = self.alone(|| self.find_free(asking, walk, loops))? {
+            if let Some(slot) = self.alone(|| self.find_free(request, walk, loops))? {
                 return Some(cpu_of(slot));
             }
         }
-        self.own_row(asking.producer).touch(asking.now_ns);
+        self.own_row(request.producer).touch(request.now_ns);
         None
     }
 
@@ -223,10 +223,10 @@ impl SparseTable {
     /// time.
     fn alone<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         // ORDER: Acquire; pairs with the Release below: one thread at a time changes chains.
-        let mut looks = 0;
+        let mut polls = 0;
         while self.giving.swap(true, Ordering::Acquire) {
-            looks += 1;
-            if looks == MOST_LOOKS {
+            polls += 1;
+            if polls == MAX_POLLS {
                 return None;
             }
             spin_loop();
@@ -238,30 +238,35 @@ impl SparseTable {
     }
 
     /// Gives the flow a free slot, unless another thread has just given it one.
-    fn find_free(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<usize> {
-        if let Some(slot) = self.held(asking, walk, loops) {
+    fn find_free(&self, request: &SlotRequest, walk: &Walk, loops: u8) -> Option<usize> {
+        if let Some(slot) = self.held(request, walk, loops) {
             return Some(slot);
         }
-        let slot = self.free(asking.now_ns, walk, loops)?;
-        self.give(slot, asking);
+        let slot = self.free(request.now_ns, walk, loops)?;
+        self.give(slot, request);
         Some(slot)
     }
 
     /// The slot that `find` would use. Changes nothing.
-    pub(crate) fn look(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<(SlotId, bool)> {
+    pub(crate) fn peek(
+        &self,
+        request: &SlotRequest,
+        walk: &Walk,
+        loops: u8,
+    ) -> Option<(SlotId, bool)> {
         let id = |slot: usize| SlotId { cpu: cpu_of(slot), loop_: (slot % ROW) as u8 };
-        if let Some(slot) = self.held(asking, walk, loops) {
+        if let Some(slot) = self.held(request, walk, loops) {
             return Some((id(slot), true));
         }
-        if self.is_hash_active(asking) {
+        if self.is_hash_active(request) {
             return None;
         }
-        self.free(asking.now_ns, walk, loops).map(|slot| (id(slot), false))
+        self.free(request.now_ns, walk, loops).map(|slot| (id(slot), false))
     }
 
     /// Whether a flow was hashed within the last second, so that no slot may be given away.
-    pub(crate) fn is_hash_active(&self, asking: &Asking) -> bool {
-        self.hash_active.iter().any(|row| row.0.is_active(asking.now_ns))
+    pub(crate) fn is_hash_active(&self, request: &SlotRequest) -> bool {
+        self.hash_active.iter().any(|row| row.0.is_active(request.now_ns))
     }
 
     #[inline(always)]
@@ -271,8 +276,8 @@ impl SparseTable {
 
     /// The first active slot in walk order that the flow holds.
     #[inline(always)]
-    fn held(&self, asking: &Asking, walk: &Walk, loops: u8) -> Option<usize> {
-        let flow = flow_of(asking);
+    fn held(&self, request: &SlotRequest, walk: &Walk, loops: u8) -> Option<usize> {
+        let flow = flow_of(request);
         // ORDER: Acquire; pairs with the Release in `give`: a slot that is reached is already filled.
         let head = self.chains[self.chain(flow)].load(Ordering::Acquire);
         if head == 0 {
@@ -281,9 +286,9 @@ impl SparseTable {
         let index = head as usize - 1;
         // A chain nearly always holds one slot.
         if self.slots[index].next.load(Ordering::Acquire) == 0 {
-            return self.rank(index, flow, asking, walk, loops).map(|_| index);
+            return self.rank(index, flow, request, walk, loops).map(|_| index);
         }
-        self.first_held(head, flow, asking, walk, loops)
+        self.first_held(head, flow, request, walk, loops)
     }
 
     /// `held` for a chain of several slots that begins with `head`.
@@ -292,7 +297,7 @@ impl SparseTable {
         &self,
         head: u32,
         flow: u64,
-        asking: &Asking,
+        request: &SlotRequest,
         walk: &Walk,
         loops: u8,
     ) -> Option<usize> {
@@ -303,7 +308,7 @@ impl SparseTable {
         let mut steps = self.slots.len();
         while next != 0 && steps != 0 {
             let index = next as usize - 1;
-            if let Some(rank) = self.rank(index, flow, asking, walk, loops)
+            if let Some(rank) = self.rank(index, flow, request, walk, loops)
                 && first.is_none_or(|(best, _)| rank < best)
             {
                 first = Some((rank, index));
@@ -320,14 +325,14 @@ impl SparseTable {
         &self,
         index: usize,
         flow: u64,
-        asking: &Asking,
+        request: &SlotRequest,
         walk: &Walk,
         loops: u8,
     ) -> Option<usize> {
         let slot = &self.slots[index];
         let holds = slot.flow.load(Ordering::Relaxed) == flow
             && index % ROW < usize::from(loops)
-            && slot.last_seen.is_active(asking.now_ns);
+            && slot.last_seen.is_active(request.now_ns);
         if holds { walk.rank(index / ROW, index % ROW) } else { None }
     }
 
@@ -342,14 +347,14 @@ impl SparseTable {
     }
 
     /// Gives `slot` to the flow. Only one thread at a time may call this.
-    fn give(&self, slot: usize, asking: &Asking) {
+    fn give(&self, slot: usize, request: &SlotRequest) {
         let link = slot as u32 + 1;
         let before = self.slots[slot].flow.load(Ordering::Relaxed);
-        let flow = flow_of(asking);
+        let flow = flow_of(request);
         if before != 0 && before != flow {
             self.unlink(self.chain(before), link);
         }
-        self.slots[slot].last_seen.touch(asking.now_ns);
+        self.slots[slot].last_seen.touch(request.now_ns);
         self.slots[slot].flow.store(flow, Ordering::Relaxed);
         if before != flow {
             let head = &self.chains[self.chain(flow)];
@@ -364,7 +369,7 @@ impl SparseTable {
         let at = state.slot.cpu.index() * ROW + usize::from(state.slot.loop_);
         if usize::from(state.slot.loop_) < ROW && at < self.slots.len() {
             let SlotState { device, hash, seen_ns, .. } = *state;
-            self.give(at, &Asking { device, hash, now_ns: seen_ns, producer: 0 });
+            self.give(at, &SlotRequest { device, hash, now_ns: seen_ns, producer: 0 });
         }
     }
 
@@ -413,8 +418,8 @@ mod tests {
         Walk::new(cpus.parse::<crate::cpu::CpuSet>().unwrap().iter())
     }
 
-    fn asking(device: u16, hash: u32, now_ns: u64) -> Asking {
-        Asking { device, hash: FlowHash::from_raw(hash), now_ns, producer: 0 }
+    fn slot_request(device: u16, hash: u32, now_ns: u64) -> SlotRequest {
+        SlotRequest { device, hash: FlowHash::from_raw(hash), now_ns, producer: 0 }
     }
 
     fn table() -> SparseTable {
@@ -425,12 +430,12 @@ mod tests {
     fn flows_are_laid_out_from_last_to_first_and_loop_by_loop() {
         let (table, walk) = (table(), walk("1-3"));
         let found: Vec<_> =
-            (1..=7).map(|hash| table.find(&asking(0, hash, 5), &walk, 2, None)).collect();
+            (1..=7).map(|hash| table.find(&slot_request(0, hash, 5), &walk, 2, None)).collect();
         let cpus = [3, 2, 1, 3, 2, 1].map(CpuId::new);
         assert_eq!(found[..6], cpus);
         assert_eq!(found[6], None, "two loops of three are taken");
         assert_eq!(
-            table.find(&asking(0, 2, 6), &walk, 2, None),
+            table.find(&slot_request(0, 2, 6), &walk, 2, None),
             CpuId::new(2),
             "it keeps its slot"
         );
@@ -439,17 +444,17 @@ mod tests {
     #[test]
     fn two_devices_with_one_flow_each_land_on_two_cpus() {
         let (table, walk) = (table(), walk("1-3"));
-        assert_eq!(table.find(&asking(0, 9, 0), &walk, 4, None), CpuId::new(3));
-        assert_eq!(table.find(&asking(1, 9, 0), &walk, 4, None), CpuId::new(2));
+        assert_eq!(table.find(&slot_request(0, 9, 0), &walk, 4, None), CpuId::new(3));
+        assert_eq!(table.find(&slot_request(1, 9, 0), &walk, 4, None), CpuId::new(2));
     }
 
     #[test]
     fn hashed_flow_keeps_others_from_slots_for_a_second() {
         let (table, walk) = (table(), walk("1"));
         for hash in 1..=2 {
-            table.find(&asking(0, hash, 0), &walk, 1, None);
+            table.find(&slot_request(0, hash, 0), &walk, 1, None);
         }
-        let again = |now| table.find(&asking(0, 2, now), &walk, 1, None);
+        let again = |now| table.find(&slot_request(0, 2, now), &walk, 1, None);
         assert_eq!(again(SECOND), None, "exactly a second old is active, slot and hashing alike");
         assert_eq!(again(2 * SECOND), None, "its own packet a second ago was hashed");
         assert_eq!(again(3 * SECOND + 1), CpuId::new(1));
@@ -458,11 +463,11 @@ mod tests {
     #[test]
     fn any_producers_hashing_counts() {
         let (table, walk) = (table(), walk("1"));
-        let other = |hash, now_ns| Asking { producer: 1, ..asking(0, hash, now_ns) };
-        table.find(&asking(0, 1, 0), &walk, 1, None);
+        let other = |hash, now_ns| SlotRequest { producer: 1, ..slot_request(0, hash, now_ns) };
+        table.find(&slot_request(0, 1, 0), &walk, 1, None);
         assert_eq!(table.find(&other(2, SECOND), &walk, 1, None), None);
         assert_eq!(
-            table.find(&asking(0, 3, 2 * SECOND), &walk, 1, None),
+            table.find(&slot_request(0, 3, 2 * SECOND), &walk, 1, None),
             None,
             "it was not its own"
         );
@@ -471,12 +476,12 @@ mod tests {
     #[test]
     fn time_that_runs_back_is_inactive() {
         let (table, walk) = (table(), walk("1-2"));
-        assert_eq!(table.find(&asking(0, 1, 100), &walk, 1, None), CpuId::new(2));
+        assert_eq!(table.find(&slot_request(0, 1, 100), &walk, 1, None), CpuId::new(2));
         assert_eq!(
-            table.find(&asking(0, 2, 99), &walk, 1, None),
+            table.find(&slot_request(0, 2, 99), &walk, 1, None),
             CpuId::new(2),
             "that one was ahead"
         );
-        assert_eq!(table.find(&asking(0, 1, 100), &walk, 1, None), CpuId::new(1));
+        assert_eq!(table.find(&slot_request(0, 1, 100), &walk, 1, None), CpuId::new(1));
     }
 }

@@ -53,7 +53,7 @@ impl Steering {
             plan.sparse.restore_hash_active(producer, *seen_ns);
         }
         if let (Some(candidates), Some(known)) = (&plan.candidates, state.candidate) {
-            candidates.restore(&plan.rules.asking(packet, backlogs.producer()), known);
+            candidates.restore(&plan.rules.slot_request(packet, backlogs.producer()), known);
         }
         let remembers = plan.rules.remember_flows();
         // Rules without a flow table are guarded across changes only, and have no hysteresis.
@@ -109,7 +109,7 @@ mod tests {
         Arrival { time_ns: NOW, hash: FlowHash::from_raw(0x8000_0005), ..Arrival::default() }
     }
 
-    fn ask(config: &SteerConfig, state: &State, completed: bool) -> Explanation {
+    fn explain_flow(config: &SteerConfig, state: &State, completed: bool) -> Explanation {
         Steering::explain_by(config, state, &packet(), &mut Completed(completed)).unwrap()
     }
 
@@ -124,7 +124,7 @@ mod tests {
             let mut config = config(policy);
             config.offline = offline.map(|cpus| cpus.parse().unwrap());
             let state = State { sparse: vec![slot], ..State::default() };
-            match ask(&config, &state, true).reason {
+            match explain_flow(&config, &state, true).reason {
                 Reason::Slot { slot, held: true } => Some((slot.cpu, slot.loop_)),
                 Reason::Slot { held: false, .. } => None,
                 other => panic!("{other:?}"),
@@ -146,7 +146,7 @@ mod tests {
     fn state_of_hashing_keeps_slots_from_flows() {
         let reason = |seen_ns| {
             let state = State { hash_active_ns: vec![0, seen_ns], ..State::default() };
-            ask(&config("sparse"), &state, true).reason
+            explain_flow(&config("sparse"), &state, true).reason
         };
         assert!(matches!(reason(NOW - INACTIVE_AFTER_NS - 1), Reason::Slot { held: false, .. }));
         let active = reason(NOW - INACTIVE_AFTER_NS);
@@ -157,7 +157,7 @@ mod tests {
     fn state_of_the_sock_flow_table_is_explained() {
         let desired = |entry| {
             let state = State { sock_entry: entry, ..State::default() };
-            let explanation = ask(&config("rfs"), &state, true);
+            let explanation = explain_flow(&config("rfs"), &state, true);
             (explanation.desired.unwrap().state, explanation.target)
         };
         // CPUs 0 to 2 and "none" need two bits.
@@ -172,7 +172,7 @@ mod tests {
         let state = State { slot: Some(last), ..State::default() };
         // By its hash the packet's target is CPU 2.
         let at = |policy: &str, completed| {
-            let explanation = ask(&config(policy), &state, completed);
+            let explanation = explain_flow(&config(policy), &state, completed);
             assert_eq!(explanation.target, cpu(2));
             (explanation.cpu, explanation.flow.unwrap().completed)
         };
@@ -183,7 +183,7 @@ mod tests {
             "rules that remember nothing have no hysteresis"
         );
         assert_eq!(at("rfs", true), (cpu(1), true), "by hash alone it follows its slot");
-        let none = ask(&config("rps"), &State::default(), false);
+        let none = explain_flow(&config("rps"), &State::default(), false);
         assert_eq!((none.cpu, none.flow), (cpu(2), None));
         assert!(
             Steering::explain_by(

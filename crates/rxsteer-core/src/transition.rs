@@ -50,7 +50,7 @@ const FIRST: u64 = 1;
 pub const MAX_OLD_TABLES: usize = 4;
 
 /// The smallest number of slots per CPU, as a power of two, in a table divided by old CPU.
-const LEAST_LOG: u32 = 6;
+const MIN_LOG: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Transition {
@@ -253,7 +253,7 @@ impl OldRules {
         }
         // There are as many slots in total as in the flow table, unless that makes the parts too small.
         let parts_log = cpus.len().next_power_of_two().trailing_zeros();
-        let log = plan.flow_log().saturating_sub(parts_log).max(LEAST_LOG);
+        let log = plan.flow_log().saturating_sub(parts_log).max(MIN_LOG);
         OldRules {
             part_of,
             tails: cpus.iter().map(|cpu| Some(backlogs.tail(cpu).wrapping_sub(1))).collect(),

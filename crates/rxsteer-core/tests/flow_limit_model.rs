@@ -53,13 +53,13 @@ impl Kernel {
 }
 
 /// The intended behaviour: a list of the last packets, counted anew each time.
-struct Meant {
+struct Model {
     buckets: u32,
     max_backlog: u32,
     last: VecDeque<u32>,
 }
 
-impl Meant {
+impl Model {
     fn exceeds(&mut self, hash: u32, waiting: u32) -> bool {
         if waiting < self.max_backlog / 2 {
             return false;
@@ -120,12 +120,12 @@ proptest! {
         packets in packets(),
     ) {
         let mut limiter = FlowLimiter::new(buckets);
-        let mut meant = Meant { buckets, max_backlog: limit, last: VecDeque::new() };
+        let mut model = Model { buckets, max_backlog: limit, last: VecDeque::new() };
         for (flow, waiting) in packets {
             let hash = hash(flow);
             prop_assert_eq!(
                 limiter.exceeds(hash, waiting, limit),
-                meant.exceeds(hash.get(), waiting)
+                model.exceeds(hash.get(), waiting)
             );
         }
     }

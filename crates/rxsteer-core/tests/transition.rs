@@ -191,7 +191,7 @@ fn packet_counts_once_in_its_bucket_while_a_bucket_moves() {
 }
 
 #[test]
-fn there_and_back() {
+fn round_trips() {
     let mut world = World::new(Policy::Rps, "1", 64);
     assert_eq!(world.send(LOW), 1);
     world.change_map("2");

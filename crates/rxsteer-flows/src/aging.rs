@@ -28,7 +28,7 @@ const YOUNG_SHARE: u32 = 64;
 const CHANCES: u32 = 32;
 
 /// The largest number of flows examined for one eviction.
-const LOOKS: u32 = 256;
+const MAX_PROBES: u32 = 256;
 
 /// The place of a flow: its neighbours plus 1, where 0 is none, and its queue.
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,14 +146,14 @@ impl Aging {
         self.append(slot, queue);
     }
 
-    /// The flow to evict, if any; `activity` returns the activity of a flow. At most [`LOOKS`] flows are examined.
+    /// The flow to evict, if any; `activity` returns the activity of a flow. At most [`MAX_PROBES`] flows are examined.
     /// If all of them have just become established, the flow with the oldest last packet is the candidate.
     ///
     /// The candidate is not removed yet: it may already have ended, and another thread is about to record that.
     pub(crate) fn eviction_candidate(&mut self, activity: impl Fn(u32) -> Activity) -> Option<u32> {
         let mut chances = CHANCES;
         let mut idlest: Option<(u64, u32)> = None;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_PROBES {
             let young = self.queues[YOUNG as usize - 1].len;
             let few = young <= self.max_flows / YOUNG_SHARE;
             if let Some(slot) = self.first(OLD).filter(|_| young == 0 || few && chances > 0) {
@@ -249,29 +249,29 @@ mod tests {
     fn one_more_packet_is_activity_whatever_its_time() {
         let mut aging = aging(2);
         (0..2).for_each(|slot| aging.add(slot));
-        let mut look =
+        let mut probe =
             |counts: [u64; 2]| aging.eviction_candidate(|slot| packets(counts[slot as usize]));
-        assert_eq!(look([5, 5]), Some(0), "nothing since it became established");
-        assert_eq!(look([6, 5]), Some(1), "0 had its second chance");
+        assert_eq!(probe([5, 5]), Some(0), "nothing since it became established");
+        assert_eq!(probe([6, 5]), Some(1), "0 had its second chance");
     }
 
     #[test]
-    fn looking_has_an_end() {
-        let count = 2 * LOOKS;
+    fn search_for_a_candidate_is_bounded() {
+        let count = 2 * MAX_PROBES;
         let mut aging = aging(count);
         (0..count).for_each(|slot| aging.add(slot));
         // All flows have just become established: the longest idle of those examined is evicted.
-        let looks = std::cell::Cell::new(0);
+        let probes = std::cell::Cell::new(0);
         let gone = aging.eviction_candidate(|slot| {
-            looks.set(looks.get() + 1);
+            probes.set(probes.get() + 1);
             Activity { packets: 9, last_ns: u64::from((slot + 100) % 200) }
         });
-        assert_eq!((gone, looks.get()), (Some(100), LOOKS));
+        assert_eq!((gone, probes.get()), (Some(100), MAX_PROBES));
         // All flows are active: after some second chances one is evicted nevertheless.
         let gone = aging.eviction_candidate(|_| {
-            looks.set(looks.get() + 1);
-            packets(u64::from(9 + looks.get()))
+            probes.set(probes.get() + 1);
+            packets(u64::from(9 + probes.get()))
         });
-        assert!(gone.is_some() && looks.get() <= 2 * LOOKS);
+        assert!(gone.is_some() && probes.get() <= 2 * MAX_PROBES);
     }
 }

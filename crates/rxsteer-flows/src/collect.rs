@@ -8,10 +8,10 @@ use crate::table::{Collector, FlowTable};
 use crate::table_state::TableState;
 
 /// Flows that are ended at a time, before the lock of the table state is taken.
-const AT_ONCE: u32 = 256;
+const BATCH: u32 = 256;
 
 /// How many candidates in a row may turn out to have ended already during one eviction.
-const DEFERRED_AT_MOST: u32 = 64;
+const MAX_DEFERRED: u32 = 64;
 
 impl FlowTable {
     /// Passes to `f` the final records of flows that ended and in which no writer can still be counting, and frees
@@ -106,10 +106,10 @@ impl FlowTable {
 
     fn end_where(&self, why: FlowEnd, is_over: impl Fn(u32) -> bool) {
         let slots = self.slots_used();
-        let mut ended = Vec::with_capacity(AT_ONCE as usize);
-        for first in (0..slots).step_by(AT_ONCE as usize) {
+        let mut ended = Vec::with_capacity(BATCH as usize);
+        for first in (0..slots).step_by(BATCH as usize) {
             self.reading(|| {
-                for slot in first..slots.min(first + AT_ONCE) {
+                for slot in first..slots.min(first + BATCH) {
                     if self.slots.state(slot).1 == LIVE && is_over(slot) && self.end(slot, why) {
                         ended.push(slot);
                     }
@@ -139,7 +139,7 @@ impl TableState {
     /// Evicts a flow for one that is new at `now_ns`; `false` when no flow can be evicted.
     pub(crate) fn evict_one(&mut self, table: &FlowTable, now_ns: u64) -> bool {
         let activity = |slot| table.slots.activity(slot);
-        for _ in 0..DEFERRED_AT_MOST {
+        for _ in 0..MAX_DEFERRED {
             let Some(slot) = self.aging.eviction_candidate(activity) else { break };
             let idle = now_ns.saturating_sub(table.slots.last_ns(slot)) > table.idle_timeout_ns;
             let why = if idle { FlowEnd::Idle } else { FlowEnd::Evicted };

@@ -19,7 +19,7 @@ pub const MAX_BLOCKS: u32 = 1 << 26;
 
 /// The smallest number of flows that may have ended without being collected; the actual number is at least an
 /// eighth of the limit of flows. Loom creates the words of each slot anew for each run, so it uses 1.
-const LEAST_SPARE: u32 = if cfg!(loom) { 1 } else { 1024 };
+const MIN_SPARE: u32 = if cfg!(loom) { 1 } else { 1024 };
 
 /// The size of a table, and the definition of a flow.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl FlowTableConfig {
 
     /// Flows that fit beyond the limit, so that flows that ended need not be collected at once.
     fn spare(&self) -> u32 {
-        (self.max_flows / 8).max(LEAST_SPARE)
+        (self.max_flows / 8).max(MIN_SPARE)
     }
 
     /// The largest amount of memory that the table can take, in bytes. Most of it is taken only as flows arrive.

@@ -39,7 +39,7 @@ impl FlowCounts {
 pub(crate) struct TableState {
     pub(crate) free_slots: FreeNumbers,
     pub(crate) aging: Aging,
-    /// Flows in the table, plus places promised to writers.
+    /// Flows in the table, plus slots reserved by writers.
     pub(crate) places: u32,
     max_flows: u32,
     /// Flows that ended and are not collected yet.
@@ -94,7 +94,7 @@ impl TableState {
         FlowCounts { live: self.counts.created.saturating_sub(self.gone), ..self.counts }
     }
 
-    /// Takes back slots that were promised and not used.
+    /// Takes back slots that were reserved and not used.
     pub(crate) fn unused(&mut self, slots: impl ExactSizeIterator<Item = u32>) {
         self.places -= slots.len() as u32;
         self.free_slots.give_back(slots);

@@ -3,7 +3,7 @@
 //! ```text
 //!  list of up to 64:  hash all ─► guess slots ─► count each ──► new flows: noted in the table state
 //!                     (many loads under way       │
-//!                      at a time)                 └─ another key, no block yet, idle: look closer
+//!                      at a time)                 └─ another key, no block yet, idle: slow path
 //! ```
 //!
 //! The loads of a list are in separate loops that do nothing else. A processor looks only a limited number of
@@ -39,7 +39,7 @@ pub struct FlowWriter {
     reader: Arc<Reader>,
     slots: SlotWriter,
     /// Slots reserved for the new flows of this list.
-    promised: Vec<u32>,
+    reserved: Vec<u32>,
     /// Flows created and flows found idle since the last update of the table state.
     created: Vec<u32>,
     idle: Vec<u32>,
@@ -92,7 +92,7 @@ impl FlowWriter {
             cpu,
             reader,
             slots: SlotWriter::new(cpu),
-            promised: Vec::with_capacity(LIST),
+            reserved: Vec::with_capacity(LIST),
             created: Vec::with_capacity(LIST),
             idle: Vec::with_capacity(LIST),
             list: Box::new(List {
@@ -224,11 +224,11 @@ impl FlowWriter {
         self.reader.enter();
         self.guess(from);
         let mut at = self.count_known(from);
-        while at < self.list.len && self.look_closer(at) {
+        while at < self.list.len && self.count_slow(at) {
             at = self.count_known(at + 1);
         }
         // An unused place is recorded, too: another writer may wait for it.
-        let to_note = [&self.promised, &self.created, &self.idle];
+        let to_note = [&self.reserved, &self.created, &self.idle];
         if to_note.iter().any(|slots| !slots.is_empty()) {
             self.note();
         }
@@ -296,14 +296,14 @@ impl FlowWriter {
             new[..len].sort_unstable();
             let flows = new[..len].chunk_by(|one, next| one == next).count() as u32;
             let now_ns = self.list.samples[from].time_ns;
-            self.promise(flows, now_ns);
+            self.reserve_slots(flows, now_ns);
         }
     }
 
     /// Counts a packet that could not be counted at once. Returns `false` when its flow is new and there is no
     /// room.
     #[cold]
-    fn look_closer(&mut self, at: usize) -> bool {
+    fn count_slow(&mut self, at: usize) -> bool {
         let List { keys, hashes, samples, slots, .. } = &*self.list;
         let (hash, key, packet, guess) = (hashes[at], keys[at], samples[at], slots[at]);
         // Usually the flow is there, and only this CPU's block in it is missing.
@@ -322,29 +322,29 @@ impl FlowWriter {
         // it exists is left to the insertion.
         let mut may_be_there = self.list.slots[at] != NO_SLOT;
         loop {
-            if (may_be_there || self.promised.is_empty())
+            if (may_be_there || self.reserved.is_empty())
                 && let Some(slot) = self.table.index.find(hash, &key, &self.table.slots)
                 && self.count_unless_idle(slot, &packet)
             {
                 return true;
             }
-            if self.promised.is_empty() {
+            if self.reserved.is_empty() {
                 // This makes the place of an idle flow available.
                 self.note();
-                self.promise(1, packet.time_ns);
+                self.reserve_slots(1, packet.time_ns);
             }
-            let Some(slot) = self.promised.pop() else { return false };
+            let Some(slot) = self.reserved.pop() else { return false };
             match self.create(slot, hash, &key, &packet) {
                 Created::Yes => {
                     self.created.push(slot);
                     return true;
                 }
                 Created::IsThere => {
-                    self.promised.push(slot);
+                    self.reserved.push(slot);
                     may_be_there = true;
                 }
                 Created::NoPlace => {
-                    self.promised.push(slot);
+                    self.reserved.push(slot);
                     self.make_place(hash);
                 }
             }
@@ -397,7 +397,7 @@ impl FlowWriter {
     /// Requests slots for `count` flows that are new at `now_ns`, as far as there is room. Older flows are evicted
     /// if necessary.
     #[cold]
-    fn promise(&mut self, count: u32, now_ns: u64) {
+    fn reserve_slots(&mut self, count: u32, now_ns: u64) {
         let table = &*self.table;
         let state = &mut *lock(&table.state);
         for _ in 0..count {
@@ -406,7 +406,7 @@ impl FlowWriter {
                 slot = state.slot_if_below_limit();
             }
             let Some(slot) = slot else { break };
-            self.promised.push(slot);
+            self.reserved.push(slot);
         }
     }
 
@@ -418,7 +418,7 @@ impl FlowWriter {
         for slot in self.created.drain(..) {
             state.created(slot, table.slots.state(slot).1 == LIVE);
         }
-        state.unused(self.promised.drain(..));
+        state.unused(self.reserved.drain(..));
         drop(state);
         table.note_ended(&mut self.idle, FlowEnd::Idle);
     }

@@ -37,7 +37,7 @@ enum Op {
     Collect,
     Later(u64),
     /// A writer is dropped and created again.
-    Remake(usize),
+    Recreate(usize),
 }
 
 fn cpu(at: usize) -> CpuId {
@@ -58,7 +58,7 @@ fn op(flows: u8) -> impl Strategy<Value = Op> {
         2 => (-50..200i64).prop_map(Op::Expire),
         1 => prop_oneof![4 => Just(Op::Collect), 1 => Just(Op::Finish)],
         3 => (0..120u64).prop_map(Op::Later),
-        1 => at.prop_map(Op::Remake),
+        1 => at.prop_map(Op::Recreate),
     ]
 }
 
@@ -120,7 +120,7 @@ impl Pair {
         list.into_iter().map(&mut one).collect()
     }
 
-    fn remake(&mut self, at: usize) {
+    fn recreate(&mut self, at: usize) {
         self.writers[at] = None;
         self.writers[at] = Some(self.table.writer(cpu(at)).unwrap());
     }
@@ -221,7 +221,7 @@ fn run_exact(setup: &Setup, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 pair.flows.end_where(FlowEnd::Finished, |_| true);
             }
             Op::Later(time) => pair.now += time,
-            Op::Remake(at) => pair.remake(at),
+            Op::Recreate(at) => pair.recreate(at),
             Op::Collect => {
                 let mut got = pair.collect();
                 got.sort_by_key(|record| record.key.src_port);
@@ -272,7 +272,7 @@ fn run_evicting(setup: &Setup, ops: Vec<Op>) -> Result<(), TestCaseError> {
                 finished += before.live - (after.expired - before.expired);
             }
             Op::Later(time) => pair.now += time,
-            Op::Remake(at) => pair.remake(at),
+            Op::Recreate(at) => pair.recreate(at),
             Op::ReadAll => {
                 let all = pair.all();
                 prop_assert_eq!(all.len() as u64, pair.table.counts().live);

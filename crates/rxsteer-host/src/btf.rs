@@ -73,7 +73,7 @@ pub enum Btf {
 
 impl Btf {
     /// Reads that of the running kernel.
-    pub fn look() -> Btf {
+    pub fn read() -> Btf {
         match fs::read("/sys/kernel/btf/vmlinux") {
             Ok(bytes) => match strings(&bytes) {
                 Some(strings) => Btf::Readable { tracepoints: described(strings) },
@@ -88,7 +88,7 @@ impl Btf {
     }
 
     /// The tracepoints that it does not describe.
-    pub fn lacks(&self) -> Vec<Tracepoint> {
+    pub fn missing(&self) -> Vec<Tracepoint> {
         let has: &[&str] = if let Btf::Readable { tracepoints } = self { tracepoints } else { &[] };
         TRACEPOINTS.into_iter().filter(|tracepoint| !has.contains(&tracepoint.name)).collect()
     }
@@ -141,9 +141,9 @@ mod tests {
     fn names_are_found_whole() {
         let bytes = btf(b"\0btf_trace_sched_switch\0btf_trace_sched_switch2\0xdp_cpumap_kthread\0");
         assert_eq!(described(strings(&bytes).unwrap()), ["sched_switch"]);
-        let lacks = Btf::Readable { tracepoints: vec!["sched_switch"] }.lacks();
-        assert_eq!(lacks.len(), TRACEPOINTS.len() - 1);
-        assert!(lacks.iter().all(|tracepoint| tracepoint.name != "sched_switch"));
+        let missing = Btf::Readable { tracepoints: vec!["sched_switch"] }.missing();
+        assert_eq!(missing.len(), TRACEPOINTS.len() - 1);
+        assert!(missing.iter().all(|tracepoint| tracepoint.name != "sched_switch"));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Reads those of this process.
-    pub fn look() -> Option<Capabilities> {
+    pub fn read() -> Option<Capabilities> {
         let uid_map = files::text("/proc/self/uid_map");
         Some(Self::of(capabilities(None).ok()?.effective, uid_map.as_deref()))
     }

@@ -32,12 +32,12 @@ pub struct Cpus {
 
 impl Cpus {
     /// Reads the CPUs of this host.
-    pub fn look() -> Cpus {
-        Self::look_in(&Root::host())
+    pub fn read() -> Cpus {
+        Self::read_in(&Root::host())
     }
 
     /// Reads the CPUs of the host below `root`.
-    pub fn look_in(root: &Root) -> Cpus {
+    pub fn read_in(root: &Root) -> Cpus {
         Cpus {
             online: online_in(root),
             possible: list(root, "/sys/devices/system/cpu/possible"),
@@ -82,7 +82,7 @@ pub fn online() -> Option<CpuSet> {
 
 /// The CPUs that can be brought online.
 pub fn possible() -> Option<CpuSet> {
-    Cpus::look().possible
+    Cpus::read().possible
 }
 
 /// The CPUs of the NUMA node of the interface `name`; `None` if it has no node, as virtual interfaces.
@@ -112,7 +112,7 @@ pub(crate) fn of_node(node: u32) -> Option<CpuSet> {
 /// an interface has none).
 pub fn default_cpus<S: AsRef<str>>(interfaces: &[S]) -> Result<CpuSet, HostError> {
     let nodes: Vec<_> = interfaces.iter().map(|name| of_node_of(name.as_ref())).collect();
-    Cpus::look().usable(&nodes).ok_or(HostError::NoCpus)
+    Cpus::read().usable(&nodes).ok_or(HostError::NoCpus)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct Host {
 
 impl Host {
     /// Collects the facts about this host; tries nothing.
-    pub fn look() -> Host {
+    pub fn read() -> Host {
         let uname = rustix::system::uname();
         let release = uname.release().to_string_lossy().into_owned();
         // PREEMPT_RT kernels have this word in their version; the file is an older sign of them.
@@ -51,12 +51,12 @@ impl Host {
             realtime,
             hz: configuration(&release)
                 .and_then(|text| files::field(&text, "CONFIG_HZ")?.parse().ok()),
-            btf: Btf::look(),
-            capabilities: Capabilities::look(),
-            cpus: Cpus::look(),
-            programs: Trial::not_tried("loading is not part of looking"),
+            btf: Btf::read(),
+            capabilities: Capabilities::read(),
+            cpus: Cpus::read(),
+            programs: Trial::not_tried("loading is not part of reading the facts"),
             generic: Trial::not_tried("no interface that requires it was examined"),
-            real_time: RealTime::look(),
+            real_time: RealTime::read(),
             release,
         }
     }
@@ -86,8 +86,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_host_can_be_looked_at() {
-        let host = Host::look();
+    fn this_host_can_be_read() {
+        let host = Host::read();
         assert!(host.version.is_some(), "{host:?}");
         assert!(host.cpus.online.is_some(), "{host:?}");
     }

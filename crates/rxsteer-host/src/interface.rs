@@ -35,7 +35,8 @@ pub struct Interface {
     #[serde(serialize_with = "crate::shown::cpu_set")]
     pub node_cpus: Option<CpuSet>,
     /// The interface that it is stacked on, if that is in this namespace and is not a veth peer.
-    pub stands_on: Option<String>,
+    #[serde(rename = "stands_on")]
+    pub lower: Option<String>,
     /// The bridge, bond or team that it is a port of.
     pub port_of: Option<Master>,
     /// Its ports, if it is a bridge, bond or team.
@@ -84,7 +85,7 @@ pub struct Offloads {
 }
 
 impl Offloads {
-    fn look(index: u32) -> Option<Offloads> {
+    fn read(index: u32) -> Option<Offloads> {
         ethtool::active_features(index).ok().map(|active| Self::of(&active))
     }
 
@@ -141,14 +142,14 @@ impl Peer {
 
 impl Interface {
     /// Examines the interface `name` of this network namespace.
-    pub fn look(name: &str) -> Result<Interface, HostError> {
+    pub fn read(name: &str) -> Result<Interface, HostError> {
         let links = links()?;
         let link = find(&links, name)?;
-        Ok(Self::look_at(link, &links))
+        Ok(Self::of_link(link, &links))
     }
 
     /// Examines `link`, one of [`links`].
-    pub fn look_at(link: &Link, links: &[Link]) -> Interface {
+    pub fn of_link(link: &Link, links: &[Link]) -> Interface {
         let by_index = |index: u32| links.iter().find(|other| other.index == index);
         let dir = queues::dir_of(link);
         let numa_node = cpus::node_of(link);
@@ -160,13 +161,13 @@ impl Interface {
         Interface {
             attached,
             xdp: xdp(link.index),
-            offloads: Offloads::look(link.index),
+            offloads: Offloads::read(link.index),
             peer: link.is("veth").then(|| peer(below)),
             rx_queues: dir.as_deref().map(|dir| queues::received_on(dir).len() as u32),
             steered_queues: dir.as_deref().map(queues::steered),
             numa_node,
             node_cpus: numa_node.and_then(cpus::of_node),
-            stands_on: below
+            lower: below
                 .filter(|below| !link.is("veth") && below.index != link.index)
                 .map(|below| below.name.clone()),
             port_of: link.master.and_then(by_index).map(|master| Master {
@@ -178,13 +179,13 @@ impl Interface {
                 .filter(|port| port.master == Some(link.index))
                 .map(|port| port.name.clone())
                 .collect(),
-            above: links.iter().filter(|above| stands_on(above, link)).cloned().collect(),
+            above: links.iter().filter(|above| is_stacked_on(above, link)).cloned().collect(),
             link: link.clone(),
         }
     }
 }
 
-fn stands_on(above: &Link, link: &Link) -> bool {
+fn is_stacked_on(above: &Link, link: &Link) -> bool {
     above.lower == Some(link.index)
         && above.index != link.index
         && !above.lower_is_elsewhere
@@ -205,7 +206,7 @@ fn xdp(index: u32) -> Option<XdpFeatures> {
 
 fn peer(below: Option<&Link>) -> Peer {
     match below {
-        Some(peer) => Peer::Here { name: peer.name.clone(), offloads: Offloads::look(peer.index) },
+        Some(peer) => Peer::Here { name: peer.name.clone(), offloads: Offloads::read(peer.index) },
         None => Peer::Elsewhere,
     }
 }
@@ -224,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn loopback_can_be_looked_at() {
-        let lo = Interface::look("lo").unwrap();
+    fn loopback_can_be_read() {
+        let lo = Interface::read("lo").unwrap();
         assert_eq!(lo.link.name, "lo");
         assert_eq!(lo.peer, None);
-        assert!(Interface::look("nosuch0").is_err());
+        assert!(Interface::read("nosuch0").is_err());
     }
 }

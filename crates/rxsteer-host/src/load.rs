@@ -1,6 +1,6 @@
 //! How busy the CPUs are with receiving, according to the kernel's own counts.
 //!
-//! Whether steering helps depends on load, which only two readings some time apart can show: [`Load::look`], wait, look
+//! Whether steering helps depends on load, which only two readings some time apart can show: [`Load::read`], wait, read
 //! again, [`Load::since`]. The counts of CPUs cover the whole host; those of frames cover this network namespace.
 
 use crate::root::Root;
@@ -48,13 +48,13 @@ pub struct Load {
 
 impl Load {
     /// Reads the counts since the host started; `None` if the kernel does not report them.
-    pub fn look() -> Option<Load> {
-        Self::look_in(&Root::host())
+    pub fn read() -> Option<Load> {
+        Self::read_in(&Root::host())
     }
 
     /// The same for the host below `root`.
-    pub fn look_in(root: &Root) -> Option<Load> {
-        let mut load = Self::read(&root.text("/proc/net/softnet_stat")?)?;
+    pub fn read_in(root: &Root) -> Option<Load> {
+        let mut load = Self::parse(&root.text("/proc/net/softnet_stat")?)?;
         let stat = root.text("/proc/stat").unwrap_or_default();
         for cpu in &mut load.cpus {
             cpu.ticks = Ticks::of(cpu.cpu, &stat).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Load {
     }
 
     /// Parses `/proc/net/softnet_stat`: a line for each online CPU, in hexadecimal.
-    fn read(text: &str) -> Option<Load> {
+    fn parse(text: &str) -> Option<Load> {
         let line = |(row, line): (usize, &str)| {
             let field = |index| u32::from_str_radix(line.split_whitespace().nth(index)?, 16).ok();
             // Since Linux 5.10, each line contains the number of its CPU.
@@ -140,17 +140,17 @@ mod tests {
     #[test]
     fn lines_are_read_and_subtracted() {
         let line = |counts: &str, cpu: &str| format!("{counts} 0 0 0 0 0 0 0 0 0 {cpu} 0 0\n");
-        let then = Load::read(&(line("ffffffff 1 0", "0") + &line("10 0 0", "5"))).unwrap();
+        let then = Load::parse(&(line("ffffffff 1 0", "0") + &line("10 0 0", "5"))).unwrap();
         let now =
-            Load::read(&(line("00000001 4 2", "0") + &line("30 0 0", "5") + &line("1 1 1", "7")));
+            Load::parse(&(line("00000001 4 2", "0") + &line("30 0 0", "5") + &line("1 1 1", "7")));
         let expected = [
             CpuLoad { cpu: 0, processed: 2, dropped: 3, squeezed: 2, ..CpuLoad::default() },
             CpuLoad { cpu: 5, processed: 32, ..CpuLoad::default() },
         ];
         assert_eq!(now.unwrap().since(&then).cpus, expected);
-        assert_eq!(Load::read("1 2 3\n").unwrap().cpus[0].squeezed, 3, "without the CPU's id");
-        assert_eq!(Load::read("1 2\n"), None);
-        assert_eq!(Load::read("x y z\n"), None);
+        assert_eq!(Load::parse("1 2 3\n").unwrap().cpus[0].squeezed, 3, "without the CPU's id");
+        assert_eq!(Load::parse("1 2\n"), None);
+        assert_eq!(Load::parse("x y z\n"), None);
     }
 
     #[test]

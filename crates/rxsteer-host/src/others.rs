@@ -159,7 +159,7 @@ fn files_with<'a>(
 
 fn text_of(path: &Path) -> Option<String> {
     // A folder is not a script, nor is a device, whose content never ends.
-    let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());
+    let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let mut bytes = Vec::new();
     fs::File::open(path).ok().filter(|_| is_file)?.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -34,7 +34,7 @@ pub struct RealTime {
 
 impl RealTime {
     /// Reads the limits of this host.
-    pub fn look() -> RealTime {
+    pub fn read() -> RealTime {
         let sets = capabilities(None).ok();
         RealTime {
             runtime_us: files::number("/proc/sys/kernel/sched_rt_runtime_us"),

@@ -17,7 +17,7 @@ pub struct Spreading {
 
 impl Spreading {
     /// Reads that of the interface with this index.
-    pub fn look(index: u32) -> Spreading {
+    pub fn read(index: u32) -> Spreading {
         Spreading {
             rss: ethtool::rss(index).ok().filter(|rss| *rss != Rss::default()),
             channels: ethtool::channels(index).ok(),

@@ -47,8 +47,8 @@ fn cpu_id<S: Serializer>(cpu: &CpuId, to: S) -> Result<S::Ok, S::Error> {
 
 impl Topology {
     /// Reads the CPUs below `root`.
-    pub fn look(root: &Root) -> Topology {
-        let sets = Cpus::look_in(root);
+    pub fn read(root: &Root) -> Topology {
+        let sets = Cpus::read_in(root);
         let nodes = nodes(root);
         let place = |cpu: CpuId| {
             let file = |name: &str| format!("/sys/devices/system/cpu/cpu{cpu}/{name}");

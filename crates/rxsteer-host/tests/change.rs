@@ -17,8 +17,8 @@ fn all() -> Wanted {
 }
 
 fn plan(root: &Root, interface: &str, wanted: &Wanted) -> Result<Plan, PlanError> {
-    let (topology, globals) = (Topology::look(root), Globals::look(root));
-    let knobs = InterfaceKnobs::look(root, interface).unwrap();
+    let (topology, globals) = (Topology::read(root), Globals::read(root));
+    let knobs = InterfaceKnobs::read(root, interface).unwrap();
     Plan::new(root, &knobs, &topology, &globals, 0, wanted)
 }
 
@@ -438,8 +438,8 @@ fn several_interfaces_are_one_plan() {
     }
     let host = recorded(&machine);
     let before = contents(&host);
-    let knobs = nics.map(|(name, _)| InterfaceKnobs::look(&host.root, name).unwrap());
-    let (topology, globals) = (Topology::look(&host.root), Globals::look(&host.root));
+    let knobs = nics.map(|(name, _)| InterfaceKnobs::read(&host.root, name).unwrap());
+    let (topology, globals) = (Topology::read(&host.root), Globals::read(&host.root));
     let wanted = Wanted { xps: false, ..all() };
     let plans = Plan::of_each(&host.root, &knobs, &topology, &globals, 0, &wanted).unwrap();
     let plan = Plan::join(plans).unwrap();

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// The number of frames per system call.
-const MOST: usize = 64;
+const MAX: usize = 64;
 /// After this many system calls without progress, a frame is given up.
 const TRIES: u32 = 64;
 /// The header for a frame that arrived without one: it is sent unchanged.
@@ -36,7 +36,7 @@ impl ListSender {
     pub fn new(name: &str) -> io::Result<ListSender> {
         let socket = PacketSender::new(name)?;
         socket.take_headers()?;
-        let (parts, messages) = (Vec::with_capacity(2 * MOST), Vec::with_capacity(MOST));
+        let (parts, messages) = (Vec::with_capacity(2 * MAX), Vec::with_capacity(MAX));
         Ok(ListSender { socket, parts, messages })
     }
 
@@ -52,7 +52,7 @@ impl ListSender {
         let mut frames = frames.into_iter();
         let mut taken = 0;
         loop {
-            for (header, frame) in frames.by_ref().take(MOST) {
+            for (header, frame) in frames.by_ref().take(MAX) {
                 let header = header.unwrap_or(&AS_IT_IS);
                 assert_eq!(header.len(), SEND_HEADER, "the header of a frame to be sent");
                 self.parts.extend([part(header), part(frame)]);

@@ -18,7 +18,7 @@ use crate::namespace::Namespace;
 
 /// What an application has read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct ReadCounts {
     /// Datagrams read.
     pub datagrams: u64,
     /// Those with a lower number than an earlier one of their flow.
@@ -35,7 +35,7 @@ pub struct Heard {
 #[derive(Debug)]
 pub struct MovingApplication {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Heard>>>,
+    thread: Option<JoinHandle<Result<ReadCounts>>>,
 }
 
 impl MovingApplication {
@@ -56,10 +56,10 @@ impl MovingApplication {
     }
 
     /// Ends the application once it has read everything that is there.
-    pub fn finish(mut self) -> Result<Heard> {
+    pub fn finish(mut self) -> Result<ReadCounts> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(heard)) => heard,
+            Some(Ok(counts)) => counts,
             _ => Err(LabError::Unreadable {
                 who: "the application".to_owned(),
                 why: "its thread panicked".to_owned(),
@@ -92,17 +92,17 @@ fn read(
     cpus: &[usize],
     packets_each: u64,
     stop: &AtomicBool,
-) -> Result<Heard> {
-    let mut heard = Heard::default();
+) -> Result<ReadCounts> {
+    let mut counts = ReadCounts::default();
     let mut next = vec![0; sockets.len()];
     let mut moves = cpus.iter().cycle();
     let mut here_until = 0;
     loop {
-        if heard.datagrams >= here_until {
-            here_until = heard.datagrams + packets_each;
+        if counts.datagrams >= here_until {
+            here_until = counts.datagrams + packets_each;
             if let Some(&cpu) = moves.next() {
                 pin(cpu)?;
-                heard.moves += 1;
+                counts.moves += 1;
             }
         }
         let mut ready: Vec<PollFd<'_>> =
@@ -110,19 +110,19 @@ fn read(
         let timeout = Timespec::try_from(Duration::from_millis(50)).ok();
         let count = poll(&mut ready, timeout.as_ref()).tried(|| "wait for datagrams".to_owned())?;
         if count == 0 && stop.load(Ordering::Relaxed) {
-            return Ok(heard);
+            return Ok(counts);
         }
         let readable: Vec<bool> = ready.iter().map(|fd| !fd.revents().is_empty()).collect();
         for (index, socket) in sockets.iter().enumerate().filter(|(index, _)| readable[*index]) {
-            take(socket, &mut next[index], &mut heard, here_until);
+            take(socket, &mut next[index], &mut counts, here_until);
         }
     }
 }
 
 /// Reads a socket until it is empty, or it is time to move.
-fn take(socket: &UdpSocket, next: &mut u64, heard: &mut Heard, until: u64) {
+fn take(socket: &UdpSocket, next: &mut u64, counts: &mut ReadCounts, until: u64) {
     let mut bytes = [0; 2048];
-    while heard.datagrams < until {
+    while counts.datagrams < until {
         // The socket reports an error once (a port that has no listener yet), and works afterwards.
         let Ok(length) = socket.recv(&mut bytes) else { return };
         let Some(number) = bytes[..length].get(8..16).and_then(|number| number.try_into().ok())
@@ -130,14 +130,14 @@ fn take(socket: &UdpSocket, next: &mut u64, heard: &mut Heard, until: u64) {
             continue;
         };
         let number = u64::from_be_bytes(number);
-        heard.datagrams += 1;
+        counts.datagrams += 1;
         if number >= *next {
-            heard.skipped += number - *next;
+            counts.skipped += number - *next;
             *next = number + 1;
         } else if number + 1 == *next {
-            heard.repeated += 1;
+            counts.repeated += 1;
         } else {
-            heard.late += 1;
+            counts.late += 1;
         }
     }
 }

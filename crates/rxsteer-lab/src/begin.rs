@@ -10,7 +10,7 @@ const LOCK: &str = "/run/rxsteer-lab.lock";
 
 /// A lab that may measure, until this is dropped.
 #[derive(Debug)]
-pub struct Begun {
+pub struct ActiveLab {
     /// What a killed lab left and this one cannot restore, with the reasons, in sentences.
     pub left: Vec<String>,
     _lock: Option<File>,
@@ -22,7 +22,7 @@ pub struct Begun {
 /// # Errors
 ///
 /// [`LabError::Busy`] if it should not wait, or a system error.
-pub fn begin(waits: impl FnOnce(Option<u32>) -> bool) -> Result<Begun> {
+pub fn begin(waits: impl FnOnce(Option<u32>) -> bool) -> Result<ActiveLab> {
     let lock = lock(Path::new(LOCK), waits)?;
     let mut left = Vec::new();
     if rustix::process::geteuid().is_root() {
@@ -30,7 +30,7 @@ pub fn begin(waits: impl FnOnce(Option<u32>) -> bool) -> Result<Begun> {
         #[cfg(feature = "bpf")]
         left.extend(crate::sock_flow_entries::restore());
     }
-    Ok(Begun { left, _lock: lock })
+    Ok(ActiveLab { left, _lock: lock })
 }
 
 /// Locks the file. A process that may not write it, because it is not root, only checks whether it is locked.

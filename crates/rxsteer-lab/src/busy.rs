@@ -10,7 +10,7 @@ use crate::error::{LabError, Result};
 use crate::process::Process;
 
 /// The CPU time in seconds after which a process ends by itself, unless it is ended before.
-const MOST_CPU_S: u32 = 1800;
+const MAX_CPU_S: u32 = 1800;
 
 /// Processes that use their CPU without a pause. Each has its own session, so that autogroup scheduling gives each a
 /// separate share, as it does for commands in different terminals. They end when this is dropped.
@@ -22,7 +22,7 @@ pub struct BusyProcesses {
 impl BusyProcesses {
     /// Starts `each` of them on each of the CPUs.
     pub fn start(cpus: &[usize], each: usize) -> Result<BusyProcesses> {
-        let script = format!("ulimit -t {MOST_CPU_S}; while :; do :; done");
+        let script = format!("ulimit -t {MAX_CPU_S}; while :; do :; done");
         let start = |cpu: &usize| {
             // Each of these commands replaces itself by the next, so the process is the busy one. It ends with the
             // thread that started it, even if that thread is killed.

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long to count packets to detect traffic on an interface.
-const LOOK: Duration = Duration::from_secs(1);
+const SAMPLE_TIME: Duration = Duration::from_secs(1);
 /// This many packets in that time are traffic: an idle interface has some for neighbour discovery.
 const TRAFFIC: u64 = 10;
 
@@ -73,10 +73,10 @@ pub fn in_use(name: &str) -> Option<InUse> {
         reasons.push("it has an XDP program".to_owned());
     }
     if let Some(before) = packets(name) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SAMPLE_TIME);
         let more = packets(name).unwrap_or(before).saturating_sub(before);
         if more >= TRAFFIC {
-            reasons.push(format!("{more} packets passed it in {} s", LOOK.as_secs()));
+            reasons.push(format!("{more} packets passed it in {} s", SAMPLE_TIME.as_secs()));
         }
     }
     (!reasons.is_empty()).then_some(InUse::By(reasons))

@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Packets per list, as in rxsteer's hand-over.
+/// Packets per list, as in rxsteer's hand-off.
 pub(crate) const LIST: usize = 64;
 /// The number of lists that fit into a channel.
 const ROOM: usize = 64;
@@ -36,7 +36,7 @@ impl Channels {
         let to = ((u64::from(hash) * self.lists.len() as u64) >> 32) as usize;
         self.lists[to].push(wire_len);
         if self.lists[to].len() == LIST {
-            self.hand_over(to);
+            self.hand_off(to);
         }
     }
 
@@ -44,12 +44,12 @@ impl Channels {
     pub(crate) fn flush(&mut self) {
         for to in 0..self.lists.len() {
             if !self.lists[to].is_empty() {
-                self.hand_over(to);
+                self.hand_off(to);
             }
         }
     }
 
-    fn hand_over(&mut self, to: usize) {
+    fn hand_off(&mut self, to: usize) {
         let list = std::mem::take(&mut self.lists[to]);
         if self.waits {
             let _ = self.senders[to].send(list);

@@ -73,7 +73,7 @@ impl RingThread {
 impl RingThread {
     /// Gives it the lowest priority among the ordinary processes of its CPU, so that frames wait long in its ring. The
     /// thread must be in the class of ordinary processes (`--threads other`).
-    pub fn go_last(&self) -> Result<()> {
+    pub fn set_lowest_priority(&self) -> Result<()> {
         typed(&format!("renice -n 19 -p {}", self.process)).map(drop)
     }
 }
@@ -82,8 +82,8 @@ impl RingThread {
 pub fn ring_threads(process: u32) -> Result<Vec<RingThread>> {
     let maps: Vec<String> = descriptors(process)?
         .iter()
-        .filter(|about| field(about, "map_type:") == Some(BPF_MAP_TYPE_CPUMAP))
-        .filter_map(|about| Some(format!("map:{}", field(about, "map_id:")?)))
+        .filter(|info| field(info, "map_type:") == Some(BPF_MAP_TYPE_CPUMAP))
+        .filter_map(|info| Some(format!("map:{}", field(info, "map_id:")?)))
         .collect();
     let of_map = |process: PathBuf| {
         let status = std::fs::read_to_string(process.join("status")).ok()?;

@@ -22,7 +22,7 @@ const TRAIN: u64 = 4;
 /// The size of a datagram in bytes, so that its frame is as long as those of `LiveFrames`.
 const BYTES: usize = 48;
 /// The pause between two rounds of all flows.
-const REST: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// A sender in its own thread, which ends when this is dropped.
 #[derive(Debug)]
@@ -102,6 +102,6 @@ fn send(sockets: &[UdpSocket], shared: &Shared) {
                 }
             }
         }
-        std::thread::sleep(REST);
+        std::thread::sleep(PAUSE);
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 const SOURCE: &str = include_str!("dpdk.c");
 
 /// Why it cannot be measured here, if so.
-pub(crate) fn lacks() -> Option<String> {
+pub(crate) fn unavailable() -> Option<String> {
     let has =
         |program: &str, arguments: &[&str]| output(Command::new(program).args(arguments)).is_ok();
     (!has("pkg-config", &["--exists", "libdpdk"]) || !has("cc", &["--version"])).then(|| {
@@ -80,13 +80,13 @@ impl Receiving<'_> {
         let is_ready =
             BufReader::new(stdout).lines().any(|line| line.is_ok_and(|line| line == "ready"));
         if !is_ready {
-            let mut said = String::new();
+            let mut message = String::new();
             if let Some(mut stderr) = process.child.stderr.take() {
                 // If this fails, the message is incomplete; the failure to start is reported anyway.
-                let _ = stderr.read_to_string(&mut said);
+                let _ = stderr.read_to_string(&mut message);
             }
             // The last line has the reason; a usage message may come before it.
-            let why = said.trim().lines().last().unwrap_or_default();
+            let why = message.trim().lines().last().unwrap_or_default();
             return Err(taken(&format!("it did not start: {why}")));
         }
         std::thread::sleep(Duration::from_millis(100));

@@ -24,7 +24,7 @@ use crate::order::OrderCheck;
 use crate::testbed::{LinkOptions, Testbed};
 
 /// A network after the last host, which has no route for it and drops packets to it.
-const BEHIND: &str = "203.0.113.0/24";
+const FAR_NETWORK: &str = "203.0.113.0/24";
 const TARGET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// The CPU that sends and receives.
 pub(crate) const SENDER: usize = 0;
@@ -105,7 +105,7 @@ impl Forwarding<'_> {
         let Some(cpu) = self.beside else { return self.measure_alone() };
         let testbed = Testbed::router_with_tx_queues(LinkOptions::default())?;
         let last = testbed.links[1].far.ipv4;
-        testbed.receiver().ip(&format!("route add {BEHIND} via {last}"))?;
+        testbed.receiver().ip(&format!("route add {FAR_NETWORK} via {last}"))?;
         testbed.receiver().run("ethtool -K in0 gro on rx-gro-list off")?;
         testbed.namespaces[2].run("ethtool -K in1 rx-gro-list off")?;
         let traffic = Traffic {
@@ -130,8 +130,10 @@ impl Forwarding<'_> {
         let testbed = Testbed::router_with_tx_queues(options)?;
         let (router, last) = (testbed.receiver(), testbed.links[1].far.ipv4);
         match self.end {
-            End::Route => router.ip(&format!("route add blackhole {BEHIND}"))?,
-            End::NextHost | End::Entry => router.ip(&format!("route add {BEHIND} via {last}"))?,
+            End::Route => router.ip(&format!("route add blackhole {FAR_NETWORK}"))?,
+            End::NextHost | End::Entry => {
+                router.ip(&format!("route add {FAR_NETWORK} via {last}"))?
+            }
         };
         if self.nat {
             testbed.masquerade("out1")?;

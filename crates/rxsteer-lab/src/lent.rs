@@ -50,8 +50,8 @@ pub(crate) fn routes(name: &str) -> Result<Vec<String>> {
             if is_made || words.is_empty() {
                 continue;
             }
-            let said = words.into_iter().filter(|word| !["linkdown", "dead"].contains(word));
-            routes.push(format!("{family} {}", said.collect::<Vec<_>>().join(" ")));
+            let kept = words.into_iter().filter(|word| !["linkdown", "dead"].contains(word));
+            routes.push(format!("{family} {}", kept.collect::<Vec<_>>().join(" ")));
         }
     }
     Ok(routes)
@@ -175,7 +175,7 @@ impl Lent {
 /// The inode number of this process's network namespace.
 fn here() -> Result<u64> {
     const OWN: &str = "/proc/self/ns/net";
-    fs::metadata(OWN).map(|about| about.ino()).tried(|| format!("look at {OWN}"))
+    fs::metadata(OWN).map(|metadata| metadata.ino()).tried(|| format!("stat {OWN}"))
 }
 
 /// Restores the interfaces of processes that no longer exist. Returns those of other network namespaces.

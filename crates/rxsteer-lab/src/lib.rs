@@ -79,8 +79,8 @@ mod testbed;
 #[cfg(feature = "bpf")]
 pub mod validate;
 
-pub use application::{Heard, MovingApplication};
-pub use begin::{Begun, begin};
+pub use application::{MovingApplication, ReadCounts};
+pub use begin::{ActiveLab, begin};
 pub use busy::BusyProcesses;
 pub use cards::{Cards, InUse, chosen_cards, in_use, use_cards};
 pub use cpu_use::CpuUse;

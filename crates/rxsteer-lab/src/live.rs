@@ -22,7 +22,7 @@ pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/live
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
 const LIVE_FRAMES: u32 = 1 << 1;
 /// The most frames that a call requests.
-const A_CALL: u64 = 1_000_000;
+const MAX_FRAMES_PER_CALL: u64 = 1_000_000;
 /// The bytes that the programs cut off each frame; lab.h has the reason.
 pub(crate) const SPARE: usize = LAB_SPARE as usize;
 /// The destination of frames without a listener: the receiver does not have this address, and drops them.
@@ -167,7 +167,7 @@ impl LiveFrames {
             let mut left = frames;
             let mut took = Duration::ZERO;
             while left > 0 {
-                let now = left.min(A_CALL);
+                let now = left.min(MAX_FRAMES_PER_CALL);
                 took += self.call(now)?;
                 left -= now;
             }
@@ -194,15 +194,15 @@ impl LiveFrames {
 
     fn call(&self, frames: u64) -> Result<Duration> {
         let program = program(&self.object, "live_frame")?;
-        let begun = map(&self.object, "live_begun")?;
+        let started = map(&self.object, "live_begun")?;
         let zero = 0_u32.to_ne_bytes();
-        let reset = begun.update(&zero, &0_u64.to_ne_bytes(), MapFlags::ANY);
+        let reset = started.update(&zero, &0_u64.to_ne_bytes(), MapFlags::ANY);
         reset.bpf(|| "write live_begun".to_owned())?;
         run(&program, &vec![0; self.length + SPARE], frames)?;
         let now = clock_gettime(ClockId::Monotonic);
         let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
-        let begun = words(&begun, 0)?.first().copied().unwrap_or(0);
-        Ok(now.saturating_sub(Duration::from_nanos(begun)))
+        let started = words(&started, 0)?.first().copied().unwrap_or(0);
+        Ok(now.saturating_sub(Duration::from_nanos(started)))
     }
 
     /// The number of frames made for each flow.

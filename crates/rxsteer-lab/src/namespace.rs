@@ -48,9 +48,11 @@ impl Namespace {
 
     /// Its inode number, which the kernel's structures contain.
     pub fn inode(&self) -> Result<u32> {
-        let about = std::fs::metadata(self.path());
+        let metadata = std::fs::metadata(self.path());
         // The kernel's own field is 32 bits wide.
-        about.map(|about| about.ino() as u32).tried(|| format!("look at {}", self.path().display()))
+        metadata
+            .map(|metadata| metadata.ino() as u32)
+            .tried(|| format!("stat {}", self.path().display()))
     }
 
     /// A command that runs in the namespace.

@@ -20,7 +20,7 @@ pub struct Loaded {
 pub fn loaded(process: u32) -> Result<Vec<Loaded>> {
     let ids: Vec<u32> = descriptors(process)?
         .iter()
-        .filter_map(|about| field(about, "prog_id:")?.parse().ok())
+        .filter_map(|info| field(info, "prog_id:")?.parse().ok())
         .collect();
     let of_process = ProgInfoIter::default().filter(|program| ids.contains(&program.id));
     let loaded = of_process.map(|program| Loaded {

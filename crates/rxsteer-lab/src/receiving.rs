@@ -28,9 +28,9 @@ pub(crate) const IN_RING: u64 = 100_000;
 /// sender may take half a second.
 const BLOCKS: u32 = 512;
 /// Frames that have not arrived after this time are lost.
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to check whether reading may begin, or has ended.
-const LOOK: Duration = Duration::from_micros(100);
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// How many ports to try to find two flows that fanout puts on one thread.
 const PORTS: u16 = 64;
 
@@ -62,7 +62,7 @@ impl Gate {
     /// Waits until reading may begin.
     fn wait(&self) {
         while self.holds() {
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
         }
     }
 }
@@ -89,7 +89,7 @@ struct Held<'a> {
 impl Source for Held<'_> {
     fn fill(&mut self, block: &mut Block) -> Fill {
         if self.gate.holds() {
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
             return Fill::More;
         }
         self.source.fill(block)
@@ -142,22 +142,22 @@ impl Receiving<'_> {
         std::thread::scope(|scope| {
             let receiver = self.testbed.receiver();
             let thread = scope.spawn(|| receiver.inside(|| receive(&seen, &end)));
-            let begun = Instant::now();
+            let started = Instant::now();
             while !self.gate.is_ready.load(Ordering::Acquire)
                 && !thread.is_finished()
-                && begun.elapsed() < SOON
+                && started.elapsed() < TIMEOUT
             {
-                sleep(LOOK);
+                sleep(POLL_INTERVAL);
             }
             let sent = source.send(self.testbed.sender(), 0, IN_RING);
             // By then the kernel has passed on the block that was being filled.
             sleep(Duration::from_millis(20));
-            let begun = Instant::now();
+            let started = Instant::now();
             self.gate.is_held.store(false, Ordering::Release);
-            while total(&seen) < IN_RING && !thread.is_finished() && begun.elapsed() < SOON {
-                sleep(LOOK);
+            while total(&seen) < IN_RING && !thread.is_finished() && started.elapsed() < TIMEOUT {
+                sleep(POLL_INTERVAL);
             }
-            let took = begun.elapsed();
+            let took = started.elapsed();
             end.store(true, Ordering::Relaxed);
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             sent?;
@@ -362,7 +362,7 @@ impl Receiving<'_> {
     pub fn two_flows_on_one_thread(&self) -> Result<Traffic> {
         let found = (10_000..10_000 + PORTS).find_map(|source_port| {
             let traffic = Traffic { flows: 2, length: 64, source_port, ..Traffic::default() };
-            let look = || -> Result<bool> {
+            let probe = || -> Result<bool> {
                 let source = LiveFrames::new(self.testbed.link(), &traffic)?;
                 let receive = |seen: &Arc<Seen>, end: &Arc<AtomicBool>| {
                     self.fanout(FanoutBy::Hash, seen, end)
@@ -376,7 +376,7 @@ impl Receiving<'_> {
                 // A few other frames are on the wire.
                 Ok(by_thread[0] >= 900 && by_thread[1] < 100)
             };
-            look().map(|is_one| is_one.then_some(traffic.clone())).transpose()
+            probe().map(|is_one| is_one.then_some(traffic.clone())).transpose()
         });
         found.ok_or_else(|| LabError::Load { why: "no two flows fall on one thread".to_owned() })?
     }

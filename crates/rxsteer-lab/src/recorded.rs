@@ -16,7 +16,7 @@ const LONGEST: usize = LAB_LONGEST_FRAME as usize;
 /// The shortest frame.
 const SHORTEST: usize = 14;
 /// The number of frames that the program holds at a time.
-const AT_ONCE: usize = 4096;
+const BATCH: usize = 4096;
 /// The number of frames in one call to the kernel. The ring of a veth takes 256 (`VETH_RING_SIZE`, drivers/net/veth.c),
 /// and drops more without a count that the receiver sees.
 const BURST: usize = 64;
@@ -32,13 +32,13 @@ pub fn send_recorded(
 ) -> Result<usize> {
     let fitting: Vec<&Vec<u8>> =
         frames.iter().filter(|frame| (SHORTEST..=LONGEST).contains(&frame.len())).collect();
-    for some in fitting.chunks(AT_ONCE) {
+    for some in fitting.chunks(BATCH) {
         let settings = Traffic::default().settings(link);
         let spec = ObjectSpec {
             bytes: OBJECT,
             programs: &["live_recorded"],
             settings: &settings,
-            map: ("live_recorded_frames", AT_ONCE as u32),
+            map: ("live_recorded_frames", BATCH as u32),
         };
         let object = spec.load()?;
         let table = map(&object, "live_recorded_frames")?;

@@ -99,10 +99,10 @@ impl SocketLoad {
     }
 
     fn send_paced(&self, per_second: u32, time: Duration) -> (u64, Duration) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let (mut tried, mut sent) = (0_u64, 0);
         loop {
-            let elapsed = begun.elapsed();
+            let elapsed = started.elapsed();
             if elapsed >= time {
                 return (sent, elapsed);
             }

@@ -30,14 +30,14 @@ pub fn use_program(path: PathBuf) {
 /// The binary under test: `RXSTEER_BIN`, that of [`use_program`], or the one that cargo built next to this program. The
 /// error explains why the binary is missing, or that it has no `run`.
 pub fn rxsteer() -> std::result::Result<PathBuf, String> {
-    let beside = || {
+    let default = || {
         let own = std::env::current_exe().ok()?;
         // Programs are in a folder of the build, and tests in a subfolder of it.
         let mut folders = own.ancestors().skip(1).take(2).map(|folder| folder.join("rxsteer"));
         folders.find(|path| path.is_file())
     };
     let chosen = std::env::var_os("RXSTEER_BIN").map(PathBuf::from);
-    let path = chosen.or_else(|| PROGRAM.get().cloned()).or_else(beside).unwrap_or_default();
+    let path = chosen.or_else(|| PROGRAM.get().cloned()).or_else(default).unwrap_or_default();
     if !path.is_file() {
         return Err(format!(
             "no rxsteer at {}; build it (cargo build -p rxsteer) or set RXSTEER_BIN",
@@ -201,7 +201,7 @@ impl Steering {
     }
 
     /// Waits until its output on standard error contains `words`.
-    pub fn says(&self, words: &str, timeout: Duration) -> Result<()> {
+    pub fn wait_for_stderr(&self, words: &str, timeout: Duration) -> Result<()> {
         let started = Instant::now();
         while !self.stderr().contains(words) {
             if started.elapsed() > timeout {
@@ -269,8 +269,8 @@ impl Steering {
         let report = serde_json::from_str(text.trim())
             .or_else(|_| serde_json::from_str(last))
             .map_err(|why| {
-                let said = self.stderr();
-                unreadable(format!("{why} in {text:?}; it ended with {status} and said: {said}"))
+                let stderr = self.stderr();
+                unreadable(format!("{why} in {text:?}; it ended with {status} and said: {stderr}"))
             })?;
         Ok((status, report))
     }

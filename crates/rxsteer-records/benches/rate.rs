@@ -78,8 +78,8 @@ fn one(folder: &Path, format: &str) -> anyhow::Result<[f64; 4]> {
     let writing = Writing { outputs, view, records: 0 };
     let collecting = Collecting::start(&FlowTableConfig::new(FLOWS), writing, None)?;
     let mut writer = collecting.writer(CpuId::new(0).context("CPU 0")?)?;
-    let (begun, mut offered) = (Instant::now(), 0u32);
-    while begun.elapsed() < SPAN {
+    let (started, mut offered) = (Instant::now(), 0u32);
+    while started.elapsed() < SPAN {
         let packets: Vec<FlowPacket> = (offered..offered + LIST).map(packet).collect();
         offered += LIST;
         let counted = writer.update(&packets);
@@ -89,7 +89,7 @@ fn one(folder: &Path, format: &str) -> anyhow::Result<[f64; 4]> {
     let (writing, FlowCounts { refused, .. }) = collecting.finish()?;
     let records = writing.records;
     writing.outputs.finish();
-    let took = begun.elapsed().as_secs_f64();
+    let took = started.elapsed().as_secs_f64();
     anyhow::ensure!(records + refused == u64::from(offered), "each packet is in one record");
     Ok([f64::from(offered), records as f64, refused as f64, took])
 }

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the thread sleeps after it found few records.
-const REST: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// If a call returns at least this many records, more are probably waiting, so the thread does not sleep.
 const MANY: usize = 256;
@@ -74,7 +74,7 @@ impl<C: Consumer> Collecting<C> {
                         let (_, count) = collect(&table, &mut consumer);
                         consumer.tick();
                         if count < MANY {
-                            std::thread::park_timeout(REST);
+                            std::thread::park_timeout(PAUSE);
                         }
                     }
                 }));
@@ -82,7 +82,7 @@ impl<C: Consumer> Collecting<C> {
                     // Workers may wait for room, and the run must end before this panic is passed on.
                     while !is_over() {
                         table.collect(|_| {});
-                        std::thread::park_timeout(REST);
+                        std::thread::park_timeout(PAUSE);
                     }
                     resume_unwind(panic);
                 }

@@ -58,7 +58,7 @@ impl Sink for Csv {
         let text = std::mem::replace(writer, csv::Writer::from_writer(Text::begin(file)?));
         let mut text = text.into_inner().map_err(|error| file.failed(error.into_error()))?;
         text.write_out().map_err(|error| file.failed(error))?;
-        progress.look(&text);
+        progress.check(&text);
         *writer = csv::Writer::from_writer(text);
         Ok(())
     }
@@ -67,8 +67,8 @@ impl Sink for Csv {
         self.writer.get_ref().bytes()
     }
 
-    fn rescue(self: Box<Self>) -> Written {
-        self.progress.rescue(self.file)
+    fn salvage(self: Box<Self>) -> Written {
+        self.progress.salvage(self.file)
     }
 
     fn close(mut self: Box<Self>) -> anyhow::Result<()> {

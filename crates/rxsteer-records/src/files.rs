@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Failures are reported at most this often.
-const SAY: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// When a file is completed and the next one begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,11 +98,11 @@ struct Open {
 }
 
 /// The state after a failure.
-struct Trouble {
+struct FailureState {
     /// When the next file may be begun.
     retry: Instant,
     /// Whether it was reported.
-    is_said: bool,
+    is_reported: bool,
     lost: Written,
 }
 
@@ -112,12 +112,12 @@ pub struct Files {
     mask: FlowMask,
     rotation: Rotation,
     open: Option<Open>,
-    trouble: Option<Trouble>,
+    failure_state: Option<FailureState>,
     /// When a failure was last reported.
-    said: Option<Instant>,
+    reported_at: Option<Instant>,
     counts: Arc<FileCounts>,
     /// Reports a message.
-    say: fn(&str),
+    report: fn(&str),
 }
 
 impl Files {
@@ -126,7 +126,7 @@ impl Files {
         mut target: Target,
         mask: FlowMask,
         rotation: Rotation,
-        say: fn(&str),
+        report: fn(&str),
     ) -> anyhow::Result<Files> {
         let now = SystemTime::now();
         if rotation.is_some() {
@@ -135,7 +135,16 @@ impl Files {
         let sink = target.open(mask)?;
         let open = Some(Open { sink, written: Written::default(), end: rotation.end(now) });
         let counts = Arc::default();
-        Ok(Files { target, mask, rotation, open, trouble: None, said: None, counts, say })
+        Ok(Files {
+            target,
+            mask,
+            rotation,
+            open,
+            failure_state: None,
+            reported_at: None,
+            counts,
+            report,
+        })
     }
 
     /// The counts, for any thread.
@@ -150,7 +159,11 @@ impl Files {
         one.add(row);
         add(&self.counts.taken, one);
         self.tick();
-        if self.trouble.as_ref().is_some_and(|trouble| Instant::now() < trouble.retry) {
+        if self
+            .failure_state
+            .as_ref()
+            .is_some_and(|failure_state| Instant::now() < failure_state.retry)
+        {
             return self.lose(one, None);
         }
         let written = self.open_file().and_then(|open| {
@@ -163,8 +176,8 @@ impl Files {
                 let kept = self.drop_file();
                 self.lose(one, Some((error, kept)));
             }
-            Ok(bytes) if self.trouble.is_some() => self.try_again(bytes),
-            Ok(bytes) => self.look_at_size(bytes),
+            Ok(bytes) if self.failure_state.is_some() => self.try_again(bytes),
+            Ok(bytes) => self.check_size(bytes),
         }
     }
 
@@ -204,7 +217,7 @@ impl Files {
         Ok(self.open.insert(open))
     }
 
-    fn look_at_size(&mut self, bytes: u64) {
+    fn check_size(&mut self, bytes: u64) {
         if self.rotation.size.is_some_and(|size| bytes >= size) {
             self.complete();
         }
@@ -217,13 +230,13 @@ impl Files {
             let kept = self.drop_file();
             return self.lose(Written::default(), Some((error, kept)));
         }
-        if let Some(Trouble { is_said: true, lost, .. }) = self.trouble.take() {
-            (self.say)(&format!(
+        if let Some(FailureState { is_reported: true, lost, .. }) = self.failure_state.take() {
+            (self.report)(&format!(
                 "flow records are written again; {} records of {} packets were lost meanwhile",
                 lost.records, lost.packets
             ));
         }
-        self.look_at_size(bytes);
+        self.check_size(bytes);
     }
 
     /// Gives the present file its name. If files rotate, one without records is removed.
@@ -252,7 +265,7 @@ impl Files {
     /// Abandons the present file. Its contents are kept if the format allows that; the rest is lost.
     fn drop_file(&mut self) -> Written {
         let Some(open) = self.open.take() else { return Written::default() };
-        let kept = open.sink.rescue();
+        let kept = open.sink.salvage();
         if kept.records > 0 {
             self.has_its_name();
         }
@@ -266,18 +279,19 @@ impl Files {
     fn lose(&mut self, lost: Written, failure: Option<(anyhow::Error, Written)>) {
         add(&self.counts.lost, lost);
         let now = Instant::now();
-        let none = || Trouble { retry: now + RETRY, is_said: false, lost: Written::default() };
-        let trouble = self.trouble.get_or_insert_with(none);
-        trouble.lost.records += lost.records;
-        trouble.lost.packets += lost.packets;
+        let none =
+            || FailureState { retry: now + RETRY, is_reported: false, lost: Written::default() };
+        let failure_state = self.failure_state.get_or_insert_with(none);
+        failure_state.lost.records += lost.records;
+        failure_state.lost.packets += lost.packets;
         let Some((error, kept)) = failure else { return };
-        trouble.retry = now + RETRY;
-        if self.said.is_none_or(|said| now - said >= SAY) {
-            (self.said, trouble.is_said) = (Some(now), true);
-            (self.say)(&format!(
+        failure_state.retry = now + RETRY;
+        if self.reported_at.is_none_or(|reported_at| now - reported_at >= REPORT_INTERVAL) {
+            (self.reported_at, failure_state.is_reported) = (Some(now), true);
+            (self.report)(&format!(
                 "{error}. {} flow records are lost so far, {} of this file are kept; rxsteer retries each second, \
                  and reports this at most once a minute",
-                trouble.lost.records, kept.records
+                failure_state.lost.records, kept.records
             ));
         }
         *self.counts.problem.lock().unwrap_or_else(PoisonError::into_inner) =

@@ -74,8 +74,8 @@ fn time_completes_a_file_also_without_records() {
     let every = Rotation { every: Some(Duration::from_secs(1)), size: None };
     let mut files = files(&folder.path().join("f.csv"), every);
     take(&mut files, 7);
-    let begun = Instant::now();
-    while complete(folder.path()).is_empty() && begun.elapsed() < Duration::from_secs(20) {
+    let started = Instant::now();
+    while complete(folder.path()).is_empty() && started.elapsed() < Duration::from_secs(20) {
         files.tick();
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -147,12 +147,12 @@ fn text_keeps_whole_lines_when_there_is_no_room() {
     assert_eq!(kept, Written { records: 1, packets: 1 });
     assert_eq!(files.counts().lost(), Written { records: 1, packets: 2 });
     assert_eq!(packets(&complete(folder.path())), 1);
-    assert!(files.trouble.is_some());
+    assert!(files.failure_state.is_some());
     take(&mut files, 4);
     assert_eq!(files.counts().lost().packets, 6, "files are left alone for a while");
-    files.trouble.as_mut().unwrap().retry = Instant::now();
+    files.failure_state.as_mut().unwrap().retry = Instant::now();
     take(&mut files, 8);
-    assert!(files.trouble.is_none(), "there is room");
+    assert!(files.failure_state.is_none(), "there is room");
     files.finish();
     assert_eq!(packets(&complete(folder.path())), 9);
     let counts = files.counts();

@@ -81,9 +81,9 @@ pub struct Ipfix {
     message: Message,
     /// Data records sent before the present message, modulo 2³².
     sequence: u32,
-    say: fn(&str),
+    report: fn(&str),
     /// Whether a failure was reported since records were last sent.
-    is_said: bool,
+    is_reported: bool,
     counts: Arc<IpfixCounts>,
 }
 
@@ -97,7 +97,7 @@ struct Message {
     data_records: u32,
     /// Flow records: a biflow has two.
     flow_records: u32,
-    begun: Option<Instant>,
+    started: Option<Instant>,
 }
 
 impl Message {
@@ -133,7 +133,7 @@ impl Ipfix {
         collector: &str,
         mask: &FlowMask,
         domain: u32,
-        say: fn(&str),
+        report: fn(&str),
     ) -> anyhow::Result<Ipfix> {
         let failed = || {
             format!(
@@ -160,8 +160,8 @@ impl Ipfix {
             sent_templates: None,
             message: Message::default(),
             sequence: 0,
-            say,
-            is_said: false,
+            report,
+            is_reported: false,
             counts: Arc::default(),
         })
     }
@@ -195,7 +195,7 @@ impl Ipfix {
     /// Sends what has waited long enough. The caller must call this several times a second.
     pub fn tick(&mut self) {
         self.send_alone(Pairs::take_old);
-        if self.message.begun.is_some_and(|begun| begun.elapsed() >= WAIT) {
+        if self.message.started.is_some_and(|started| started.elapsed() >= WAIT) {
             self.send();
         }
     }
@@ -224,7 +224,7 @@ impl Ipfix {
         };
         // A new set has a header of 4 bytes.
         let length = 4 + self.templates[found].length(records);
-        if self.message.begun.is_some() && self.message.bytes.len() + length > LONGEST {
+        if self.message.started.is_some() && self.message.bytes.len() + length > LONGEST {
             self.send();
         }
         self.begin();
@@ -237,7 +237,7 @@ impl Ipfix {
 
     /// Sends the present message.
     fn send(&mut self) {
-        if self.message.begun.is_none() {
+        if self.message.started.is_none() {
             return;
         }
         self.message.end_set();
@@ -247,7 +247,7 @@ impl Ipfix {
         // ORDER: Relaxed, throughout; these figures are only for display.
         match self.socket.send(&bytes) {
             Ok(_) => {
-                self.is_said = false;
+                self.is_reported = false;
                 self.counts.messages.fetch_add(1, Ordering::Relaxed);
                 self.counts.records.fetch_add(records.into(), Ordering::Relaxed);
             }
@@ -255,7 +255,7 @@ impl Ipfix {
                 let lost = self.counts.lost.fetch_add(records.into(), Ordering::Relaxed);
                 // The collector may have restarted, and have no templates.
                 self.sent_templates = None;
-                if !std::mem::replace(&mut self.is_said, true) && lost == 0 {
+                if !std::mem::replace(&mut self.is_reported, true) && lost == 0 {
                     let why = match error.kind() {
                         ErrorKind::PermissionDenied => format!(
                             "This host blocks packets to it: a firewall, or under systemd the unit (systemctl edit, \
@@ -264,7 +264,7 @@ impl Ipfix {
                         ),
                         _ => "Is a collector listening there?".to_owned(),
                     };
-                    (self.say)(&format!(
+                    (self.report)(&format!(
                         "{} flow records did not reach {}: {error}. {why} Further losses are counted, \
                          but not reported here",
                         records, self.collector
@@ -278,7 +278,7 @@ impl Ipfix {
 
     /// Begins a message, unless there is one.
     fn begin(&mut self) {
-        if self.message.begun.is_some() {
+        if self.message.started.is_some() {
             return;
         }
         let bytes = &mut self.message.bytes;
@@ -288,7 +288,7 @@ impl Ipfix {
         put(bytes, (unix as u32).to_be_bytes());
         put(bytes, self.sequence.to_be_bytes());
         put(bytes, self.domain.to_be_bytes());
-        self.message.begun = Some(Instant::now());
+        self.message.started = Some(Instant::now());
     }
 
     /// Sends the templates, and the names and types of our own elements, in a separate message.

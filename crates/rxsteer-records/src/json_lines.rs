@@ -100,7 +100,7 @@ impl Sink for JsonLines {
 
     fn flush(&mut self) -> anyhow::Result<()> {
         self.text.write_out().map_err(|error| self.file.failed(error))?;
-        self.progress.look(&self.text);
+        self.progress.check(&self.text);
         Ok(())
     }
 
@@ -108,8 +108,8 @@ impl Sink for JsonLines {
         self.text.bytes()
     }
 
-    fn rescue(self: Box<Self>) -> Written {
-        self.progress.rescue(self.file)
+    fn salvage(self: Box<Self>) -> Written {
+        self.progress.salvage(self.file)
     }
 
     fn close(mut self: Box<Self>) -> anyhow::Result<()> {

@@ -71,7 +71,7 @@ pub trait Sink: Send {
 
     /// Completes the file after a write has failed, with the complete records in it. Returns their numbers. If there
     /// are none, or if the format does not allow this, no file is left.
-    fn rescue(self: Box<Self>) -> Written {
+    fn salvage(self: Box<Self>) -> Written {
         Written::default()
     }
 }

@@ -60,10 +60,10 @@ impl Outputs {
         mask: FlowMask,
         ipfix: Option<Ipfix>,
         rotation: Rotation,
-        say: fn(&str),
+        report: fn(&str),
     ) -> anyhow::Result<Outputs> {
         let place = match target {
-            Some(target) => Place::Live(Box::new(Files::begin(target, mask, rotation, say)?)),
+            Some(target) => Place::Live(Box::new(Files::begin(target, mask, rotation, report)?)),
             None => Place::Nowhere,
         };
         Ok(Outputs { place, ipfix })

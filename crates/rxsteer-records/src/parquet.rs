@@ -27,7 +27,7 @@ const ROW_GROUP: usize = 1 << 16;
 const KEY: &str = "rxsteer.key";
 
 /// Records that are encoded together when there is one file.
-const AT_ONCE: usize = 4096;
+const BATCH: usize = 4096;
 
 pub(crate) struct Parquet {
     writer: ArrowWriter<File>,
@@ -90,7 +90,7 @@ impl Parquet {
 impl Sink for Parquet {
     fn write(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
         self.push(row);
-        if self.waiting() < AT_ONCE { Ok(()) } else { self.encode() }
+        if self.waiting() < BATCH { Ok(()) } else { self.encode() }
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {

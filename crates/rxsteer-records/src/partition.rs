@@ -73,7 +73,7 @@ impl Partitions {
         let mut made = Made::default();
         made.folder(folder)?;
         // This checks before the run that files can be written there.
-        Temporary::beside(&folder.join(&file_name))?;
+        Temporary::for_path(&folder.join(&file_name))?;
         let count = 1 << (4 * digits);
         Ok(Partitions {
             folder: folder.to_owned(),
@@ -90,7 +90,7 @@ impl Partitions {
         let digits = usize::from(self.digits);
         let folder = self.folder.join(format!("hash_prefix={prefix:0digits$x}"));
         self.made.folder(&folder)?;
-        Parquet::begin(Temporary::beside(&folder.join(&self.file_name))?, self.mask)
+        Parquet::begin(Temporary::for_path(&folder.join(&self.file_name))?, self.mask)
     }
 
     /// Writes the partition with the most waiting records.

@@ -143,8 +143,8 @@ impl Target {
         match self {
             Target::File(file @ File { format, .. }) => {
                 let file = match file.mark {
-                    None => Temporary::beside(&file.path)?,
-                    Some(_) => Temporary::beside_others(&file.place())?,
+                    None => Temporary::for_path(&file.path)?,
+                    Some(_) => Temporary::without_replacing(&file.place())?,
                 };
                 Ok(match format {
                     Format::Csv => Box::new(Csv::begin(file)?),

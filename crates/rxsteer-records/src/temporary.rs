@@ -24,7 +24,7 @@ pub struct Temporary {
 impl Temporary {
     /// Creates the temporary file for `path`, whose folder must exist. The new file gets the permissions of the
     /// file that it replaces.
-    pub fn beside(path: &Path) -> anyhow::Result<Temporary> {
+    pub fn for_path(path: &Path) -> anyhow::Result<Temporary> {
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let folder = folder_of(&place);
         let name = place.file_name().unwrap_or_default().to_string_lossy();
@@ -48,8 +48,8 @@ impl Temporary {
     }
 
     /// The same for a file that replaces no other.
-    pub fn beside_others(path: &Path) -> anyhow::Result<Temporary> {
-        Ok(Temporary { replaces: false, ..Temporary::beside(path)? })
+    pub fn without_replacing(path: &Path) -> anyhow::Result<Temporary> {
+        Ok(Temporary { replaces: false, ..Temporary::for_path(path)? })
     }
 
     /// A handle for writing to the file.
@@ -123,7 +123,7 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
 pub fn place_of(path: &Path) -> Result<PathBuf, &'static str> {
     let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     match place.symlink_metadata() {
-        Ok(about) if !about.is_file() => Err("is not a regular file, and would be replaced"),
+        Ok(metadata) if !metadata.is_file() => Err("is not a regular file, and would be replaced"),
         _ => Ok(place),
     }
 }

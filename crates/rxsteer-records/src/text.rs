@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 
 /// Bytes per write.
-const AT_ONCE: usize = 1 << 16;
+const BATCH: usize = 1 << 16;
 
 /// Lines that are being written to a file. As an [`io::Write`], it accepts the bytes of a line, and `flush` ends the
 /// line.
@@ -21,7 +21,7 @@ pub(crate) struct Text {
 
 impl Text {
     pub(crate) fn begin(file: &Temporary) -> anyhow::Result<Text> {
-        Ok(Text { out: file.writer()?, waiting: Vec::with_capacity(AT_ONCE), bytes: 0 })
+        Ok(Text { out: file.writer()?, waiting: Vec::with_capacity(BATCH), bytes: 0 })
     }
 
     /// Writes all lines. If that fails, the file stays unchanged, and the lines are lost.
@@ -55,7 +55,7 @@ impl Write for Text {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.waiting.len() < AT_ONCE { Ok(()) } else { self.write_out() }
+        if self.waiting.len() < BATCH { Ok(()) } else { self.write_out() }
     }
 }
 
@@ -70,18 +70,18 @@ impl Progress {
     /// Counts a record that was added to the lines.
     pub(crate) fn add(&mut self, row: &Row<'_>, text: &Text) {
         self.taken.add(row);
-        self.look(text);
+        self.check(text);
     }
 
     /// Checks whether all lines are in the file by now.
-    pub(crate) fn look(&mut self, text: &Text) {
+    pub(crate) fn check(&mut self, text: &Text) {
         if text.is_written_out() {
             self.in_file = self.taken;
         }
     }
 
     /// Completes the file with the lines that are in it.
-    pub(crate) fn rescue(self, file: Temporary) -> Written {
+    pub(crate) fn salvage(self, file: Temporary) -> Written {
         let is_kept = self.in_file.records > 0 && file.sync().and_then(|()| file.name()).is_ok();
         if is_kept { self.in_file } else { Written::default() }
     }

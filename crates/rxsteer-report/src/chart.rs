@@ -110,8 +110,8 @@ pub(crate) fn name_categories<Y: Ranged<ValueType = f64>>(
     bottom: f64,
     names: &[String],
 ) -> anyhow::Result<()> {
-    const MOST: usize = 32;
-    let each = names.len().div_ceil(MOST).max(1);
+    const MAX: usize = 32;
+    let each = names.len().div_ceil(MAX).max(1);
     let width = chart.plotting_area().dim_in_pixel().0 as i32;
     let room = width * each as i32 / names.len().max(1) as i32;
     for (index, name) in names.iter().enumerate().step_by(each) {

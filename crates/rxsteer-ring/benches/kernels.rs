@@ -70,9 +70,9 @@ fn pin(cpu: Option<usize>) {
 }
 
 /// Waits for the other end. On one CPU the other end needs a chance to run.
-fn wait(looks: &mut u32) {
-    *looks += 1;
-    if looks.is_multiple_of(1 << 14) {
+fn wait(polls: &mut u32) {
+    *polls += 1;
+    if polls.is_multiple_of(1 << 14) {
         std::thread::yield_now();
     } else {
         spin_loop();
@@ -83,7 +83,7 @@ fn ours(list: u64) -> u64 {
     let (mut producer, mut consumer) = ring::<u64>(SLOTS);
     both_ends(
         move || {
-            let (mut next, mut looks) = (0, 0);
+            let (mut next, mut polls) = (0, 0);
             while next < ITEMS {
                 let end = (next + list).min(ITEMS);
                 while next < end {
@@ -91,7 +91,7 @@ fn ours(list: u64) -> u64 {
                         Ok(_) => next += 1,
                         Err(_) => {
                             producer.publish();
-                            wait(&mut looks);
+                            wait(&mut polls);
                         }
                     }
                 }
@@ -99,7 +99,7 @@ fn ours(list: u64) -> u64 {
             }
         },
         move || {
-            let (mut sum, mut received, mut looks) = (0u64, 0, 0);
+            let (mut sum, mut received, mut polls) = (0u64, 0, 0);
             while received < ITEMS {
                 let items = consumer.list(list as u32);
                 let count = items.len() as u32;
@@ -107,7 +107,7 @@ fn ours(list: u64) -> u64 {
                     sum = sum.wrapping_add(*item);
                 }
                 if count == 0 {
-                    wait(&mut looks);
+                    wait(&mut polls);
                     continue;
                 }
                 consumer.complete(count);
@@ -122,22 +122,22 @@ fn rtrb_singles() -> u64 {
     let (mut producer, mut consumer) = RingBuffer::<u64>::new(SLOTS as usize);
     both_ends(
         move || {
-            let mut looks = 0;
+            let mut polls = 0;
             for next in 0..ITEMS {
                 while producer.push(next).is_err() {
-                    wait(&mut looks);
+                    wait(&mut polls);
                 }
             }
         },
         move || {
-            let (mut sum, mut received, mut looks) = (0u64, 0, 0);
+            let (mut sum, mut received, mut polls) = (0u64, 0, 0);
             while received < ITEMS {
                 match consumer.pop() {
                     Ok(item) => {
                         sum = sum.wrapping_add(item);
                         received += 1;
                     }
-                    Err(_) => wait(&mut looks),
+                    Err(_) => wait(&mut polls),
                 }
             }
             sum
@@ -149,7 +149,7 @@ fn rtrb_lists(list: u64) -> u64 {
     let (mut producer, mut consumer) = RingBuffer::<u64>::new(SLOTS as usize);
     both_ends(
         move || {
-            let (mut next, mut looks) = (0, 0);
+            let (mut next, mut polls) = (0, 0);
             while next < ITEMS {
                 let count = list.min(ITEMS - next);
                 match producer.write_chunk_uninit(count as usize) {
@@ -157,12 +157,12 @@ fn rtrb_lists(list: u64) -> u64 {
                         chunk.fill_from_iter(next..next + count);
                         next += count;
                     }
-                    Err(_) => wait(&mut looks),
+                    Err(_) => wait(&mut polls),
                 }
             }
         },
         move || {
-            let (mut sum, mut received, mut looks) = (0u64, 0, 0);
+            let (mut sum, mut received, mut polls) = (0u64, 0, 0);
             while received < ITEMS {
                 let count = consumer.slots().min(list as usize);
                 match consumer.read_chunk(count) {
@@ -174,7 +174,7 @@ fn rtrb_lists(list: u64) -> u64 {
                         chunk.commit_all();
                         received += count as u64;
                     }
-                    _ => wait(&mut looks),
+                    _ => wait(&mut polls),
                 }
             }
             sum

@@ -254,9 +254,9 @@ impl<T: Copy + Send> Producer<T> {
     /// consumer may still be reading that line.
     #[inline(always)]
     fn prefetch_slots(&self, count: u32) {
-        const MOST_BYTES: u32 = 1024;
+        const MAX_BYTES: u32 = 1024;
         const LINE: u32 = 64;
-        let bytes = count.saturating_mul(size_of::<T>() as u32).min(MOST_BYTES);
+        let bytes = count.saturating_mul(size_of::<T>() as u32).min(MAX_BYTES);
         let mut ahead = if bytes < LINE { bytes } else { 0 };
         while ahead < bytes {
             let slots = ahead / (size_of::<T>() as u32).max(1);

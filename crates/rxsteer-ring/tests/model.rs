@@ -12,7 +12,7 @@ enum Op {
     Write,
     Publish,
     Splice(u8),
-    Look(u8),
+    List(u8),
     Complete(u8),
 }
 
@@ -22,7 +22,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => Just(Op::Write),
         2 => Just(Op::Publish),
         2 => (0..40u8).prop_map(Op::Splice),
-        2 => (0..40u8).prop_map(Op::Look),
+        2 => (0..40u8).prop_map(Op::List),
         3 => (0..40u8).prop_map(Op::Complete),
     ]
 }
@@ -65,7 +65,7 @@ proptest! {
                     queue.extend(&items[..fits]);
                     next += u64::from(count);
                 }
-                Op::Look(most) => {
+                Op::List(most) => {
                     let list = consumer.list(u32::from(most));
                     prop_assert!(list.len() <= most as usize);
                     prop_assert_eq!(list, &queue.make_contiguous()[..list.len()]);

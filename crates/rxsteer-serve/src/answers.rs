@@ -1,7 +1,7 @@
 //! The answer to each path.
 
 use crate::guard::{COOKIE_NAME, Entry, Guard};
-use crate::looks::Looks;
+use crate::readings::Readings;
 use crate::{api, files, metrics};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -32,12 +32,12 @@ const JSON: &str = "application/json";
 #[derive(Debug)]
 pub(crate) struct Answers {
     guard: Guard,
-    looks: Looks,
+    readings: Readings,
 }
 
 impl Answers {
-    pub(crate) fn new(guard: Guard, looks: Looks) -> Answers {
-        Answers { guard, looks }
+    pub(crate) fn new(guard: Guard, readings: Readings) -> Answers {
+        Answers { guard, readings }
     }
 
     /// The answer to a request. hyper leaves out the body of an answer to HEAD.
@@ -62,13 +62,13 @@ impl Answers {
     async fn at(&self, path: &str, accept: Option<&HeaderValue>) -> Response<Full<Bytes>> {
         match path {
             "/metrics" => {
-                let look = self.looks.at_counters().await;
+                let reading = self.readings.at_counters().await;
                 let format = metrics::Format::accepted(accept);
-                let text = metrics::text(&look, format, self.looks.is_of_several());
+                let text = metrics::text(&reading, format, self.readings.is_of_several());
                 answer(format.content_type(), text.into())
             }
-            "/api/status" => answer(JSON, api::status(&*self.looks.at_flows().await)),
-            "/api/history" => answer(JSON, self.looks.history().await.into()),
+            "/api/status" => answer(JSON, api::status(&*self.readings.at_flows().await)),
+            "/api/history" => answer(JSON, self.readings.history().await.into()),
             _ => match files::FILES.iter().find(|file| file.path == path) {
                 Some(file) => answer(file.content_type, Bytes::from_static(file.bytes)),
                 None => refused(StatusCode::NOT_FOUND, "not found"),

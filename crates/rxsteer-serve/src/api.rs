@@ -1,6 +1,6 @@
 //! The JSON that the page reads.
 
-use crate::look::{Host, Look, Silent};
+use crate::reading::{Host, Reading, Silent};
 use bytes::Bytes;
 use rxsteer_status::{Rates, Status};
 use serde::Serialize;
@@ -26,21 +26,21 @@ struct Instance<'a> {
     rates: Option<&'a Rates>,
 }
 
-/// The answer at `/api/status`, computed once per look.
-pub(crate) fn status(look: &Look) -> Bytes {
-    look.json.get_or_init(|| json(look).into()).clone()
+/// The answer at `/api/status`, computed once per reading.
+pub(crate) fn status(reading: &Reading) -> Bytes {
+    reading.json.get_or_init(|| json(reading).into()).clone()
 }
 
-fn json(look: &Look) -> String {
-    let instances = look.seen.iter();
+fn json(reading: &Reading) -> String {
+    let instances = reading.seen.iter();
     let shown = Shown {
         version: env!("CARGO_PKG_VERSION"),
-        time_ms: look.time_ms,
+        time_ms: reading.time_ms,
         instances: instances
             .map(|seen| Instance { status: &seen.status, rates: seen.rates.as_ref() })
             .collect(),
-        silent: &look.silent,
-        host: look.host.as_ref(),
+        silent: &reading.silent,
+        host: reading.host.as_ref(),
     };
     // The value contains no map with keys other than text.
     serde_json::to_string(&shown).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Rates of the last 15 minutes, at one point per second. Looks add the points, so no points exist for times without
+//! Rates of the last 15 minutes, at one point per second. Readings add the points, so no points exist for times without
 //! viewers.
 
-use crate::look::Look;
+use crate::reading::Reading;
 use rxsteer_status::{CpuRates, Rates};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ const KEPT_MS: u64 = 15 * 60 * 1000;
 /// The time between two points; viewers that query every second are not exact.
 const STEP_MS: u64 = 900;
 /// The number of CPUs of an instance that have a history, those with the lowest numbers.
-const MOST_CPUS: usize = 64;
+const MAX_CPUS: usize = 64;
 
 /// The history of all instances.
 #[derive(Debug, Default)]
@@ -31,27 +31,27 @@ struct Point {
 
 impl Point {
     fn new(time_ms: u64, rates: &Rates) -> Point {
-        let cpus = rates.cpus.iter().take(MOST_CPUS);
+        let cpus = rates.cpus.iter().take(MAX_CPUS);
         let delivered = cpus.map(|on| (on.cpu, on.delivered as f32)).collect();
         Point { time_ms, totals: rates.totals, delivered }
     }
 }
 
 impl History {
-    /// Adds the rates of a look, and removes old points.
-    pub(crate) fn add(&mut self, look: &Look) {
-        for seen in &look.seen {
+    /// Adds the rates of a reading, and removes old points.
+    pub(crate) fn add(&mut self, reading: &Reading) {
+        for seen in &reading.seen {
             let Some(rates) = &seen.rates else { continue };
             let key = (seen.status.socket.clone(), seen.status.pid);
             let points = self.instances.entry(key).or_default();
-            if points.back().is_none_or(|last| look.time_ms >= last.time_ms + STEP_MS) {
-                points.push_back(Point::new(look.time_ms, rates));
+            if points.back().is_none_or(|last| reading.time_ms >= last.time_ms + STEP_MS) {
+                points.push_back(Point::new(reading.time_ms, rates));
             }
         }
-        let oldest = look.time_ms.saturating_sub(KEPT_MS);
+        let oldest = reading.time_ms.saturating_sub(KEPT_MS);
         self.instances.retain(|_, points| {
             // If the clock was set back, this also removes points that appear to be in the future.
-            points.retain(|point| (oldest..=look.time_ms).contains(&point.time_ms));
+            points.retain(|point| (oldest..=reading.time_ms).contains(&point.time_ms));
             !points.is_empty()
         });
     }

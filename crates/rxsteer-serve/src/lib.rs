@@ -10,15 +10,15 @@
 //!                 ├── metrics.rs  families.rs: what each metric is, from the list of counters
 //!                 └── api.rs      JSON
 //!                        │
-//!                     looks.rs    shared by all viewers; history.rs while there is a viewer
+//!                     readings.rs shared by all viewers; history.rs while there is a viewer
 //!                        │
-//!                     look.rs     all instances and the host at one time
+//!                     reading.rs  all instances and the host at one time
 //!                        │ control sockets
 //!                     rxsteer-status
 //! ```
 //!
 //! Invariants: the server queries no instance while there is no viewer. No viewer can change anything. Whatever viewers
-//! do, an instance answers at most [`LOOKS_PER_SECOND`] times a second.
+//! do, an instance answers at most [`READINGS_PER_SECOND`] times a second.
 #![forbid(unsafe_code)]
 
 mod answers;
@@ -27,14 +27,14 @@ mod families;
 mod files;
 mod guard;
 mod history;
-mod look;
-mod looks;
 mod metrics;
+mod reading;
+mod readings;
 mod server;
 mod token;
 
 pub use families::{documentation, names};
-pub use look::{Host, Source};
-pub use looks::LOOKS_PER_SECOND;
+pub use reading::{Host, Source};
+pub use readings::READINGS_PER_SECOND;
 pub use server::{MAX_CONNECTIONS, MAX_HEAD, Running, Server};
 pub use token::Token;

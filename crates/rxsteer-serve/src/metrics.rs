@@ -4,7 +4,7 @@
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use crate::families::{ANSWERING, Family, INFO, Kind, SILENT, Value, families};
-use crate::look::{Look, Seen};
+use crate::reading::{Reading, Seen};
 use hyper::header::HeaderValue;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode};
@@ -42,10 +42,10 @@ impl Format {
     }
 }
 
-/// The metrics of a look. With `by_process`, each has the process id of its instance as a label.
-pub(crate) fn text(look: &Arc<Look>, format: Format, by_process: bool) -> String {
+/// The metrics of a reading. With `by_process`, each has the process id of its instance as a label.
+pub(crate) fn text(reading: &Arc<Reading>, format: Format, by_process: bool) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Metrics { look: Arc::clone(look), by_process }));
+    registry.register_collector(Box::new(Metrics { reading: Arc::clone(reading), by_process }));
     let mut text = String::new();
     // Writing to a String does not fail.
     let _ = encode(&mut text, &registry);
@@ -81,7 +81,7 @@ fn plain(open: &str) -> String {
 
 #[derive(Debug)]
 struct Metrics {
-    look: Arc<Look>,
+    reading: Arc<Reading>,
     by_process: bool,
 }
 
@@ -89,7 +89,7 @@ type Labels = Vec<(&'static str, String)>;
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Look { seen, silent, .. } = &*self.look;
+        let Reading { seen, silent, .. } = &*self.reading;
         if !seen.is_empty() {
             let (name, help) = INFO;
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Info)?;
@@ -139,7 +139,7 @@ impl Metrics {
         let unit = family.unit.map(|unit| Unit::Other(unit.to_owned()));
         let mut metric =
             encoder.encode_descriptor(&family.name, &family.help, unit.as_ref(), kind)?;
-        for Seen { status, .. } in &self.look.seen {
+        for Seen { status, .. } in &self.reading.seen {
             let with = |more: Option<(&'static str, String)>| {
                 self.labels(status).into_iter().chain(more).collect::<Labels>()
             };

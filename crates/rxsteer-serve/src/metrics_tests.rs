@@ -1,12 +1,12 @@
 use super::*;
-use crate::looks::tests::look;
+use crate::readings::tests::reading;
 use rxsteer_status::testing::sample;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// The metrics of these statuses, without comments.
 fn series(statuses: Vec<Status>, by_process: bool) -> Vec<String> {
-    let text = text(&Arc::new(look(statuses, Instant::now(), 0)), Format::Text, by_process);
+    let text = text(&Arc::new(reading(statuses, Instant::now(), 0)), Format::Text, by_process);
     text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
@@ -113,9 +113,9 @@ fn hostile_and_equal_names_are_one_valid_series_each() {
 
 #[test]
 fn both_formats_say_the_same() {
-    let look = Arc::new(look(vec![large(2, 1)], Instant::now(), 0));
-    let open = text(&look, Format::OpenMetrics, false);
-    let plain = text(&look, Format::Text, false);
+    let reading = Arc::new(reading(vec![large(2, 1)], Instant::now(), 0));
+    let open = text(&reading, Format::OpenMetrics, false);
+    let plain = text(&reading, Format::Text, false);
     assert!(open.ends_with("# EOF\n") && plain.ends_with("# EOF\n"));
     for line in [
         "# TYPE rxsteer_cpu_received_packets counter",

@@ -12,8 +12,8 @@
 
 use crate::answers::Answers;
 use crate::guard::Guard;
-use crate::look::Source;
-use crate::looks::Looks;
+use crate::reading::Source;
+use crate::readings::Readings;
 use crate::token::Token;
 use anyhow::Context;
 use hyper::server::conn::http1;
@@ -39,7 +39,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTION_AGE: Duration = Duration::from_secs(20);
 /// How long to wait when a connection can't be accepted (no descriptor is left).
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the end waits for a look in progress.
+/// How long the end waits for a reading in progress.
 const AT_THE_END: Duration = Duration::from_millis(100);
 
 /// A listening socket that does not answer yet.
@@ -115,20 +115,20 @@ impl Server {
         first: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Running> {
         let (stop, stopped) = oneshot::channel();
-        let (begun, begins) = std::sync::mpsc::channel();
+        let (started, begins) = std::sync::mpsc::channel();
         let serve = move || {
             let runtime = first().and_then(|()| {
-                // One thread waits for the control sockets, since at most one look is in progress.
+                // One thread waits for the control sockets, since at most one reading is in progress.
                 let mut builder = tokio::runtime::Builder::new_current_thread();
                 builder.thread_name("rxsteer-serve").enable_io().enable_time();
                 Ok(builder.max_blocking_threads(1).build()?)
             });
             let runtime = match runtime {
                 Ok(runtime) => runtime,
-                Err(why) => return drop(begun.send(Err(why))),
+                Err(why) => return drop(started.send(Err(why))),
             };
             // The receiver is waiting for this.
-            let _ = begun.send(Ok(()));
+            let _ = started.send(Ok(()));
             runtime.block_on(async {
                 tokio::select! {
                     () = self.accept(source) => {}
@@ -147,7 +147,7 @@ impl Server {
     async fn accept(self, source: Source) {
         let Server { listener, guard, connection_age } = self;
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-        let answers = Arc::new(Answers::new(guard, Looks::new(source)));
+        let answers = Arc::new(Answers::new(guard, Readings::new(source)));
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             // The semaphore is never closed.

@@ -29,13 +29,13 @@ impl Token {
     /// When the file cannot be read, when others can read it, or when it contains no valid token.
     pub fn read(path: &Path) -> anyhow::Result<Token> {
         let failed = || format!("can't read the token in {}", shown(path));
-        let about = std::fs::metadata(path).with_context(failed)?;
+        let metadata = std::fs::metadata(path).with_context(failed)?;
         anyhow::ensure!(
-            about.is_file(),
+            metadata.is_file(),
             "{} is not a regular file: name the file with the token",
             shown(path)
         );
-        let mode = about.mode();
+        let mode = metadata.mode();
         anyhow::ensure!(
             mode & 0o077 == 0,
             "other users can read the token in {0}; run chmod 600 {0}",

@@ -122,7 +122,7 @@ fn page_shows_what_the_instance_does() {
     };
     let busy = Busy::start();
     let (running, address) = busy.instance.serve("127.0.0.1:0", None);
-    page.look(1280, 900, "light");
+    page.set_view(1280, 900, "light");
     page.navigate(&format!("http://{address}/"));
     page.until("document.getElementById('state')?.textContent === 'Connected'");
 
@@ -230,7 +230,7 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
     };
     let busy = Busy::start();
     let (running, address) = busy.instance.serve("127.0.0.1:0", None);
-    page.look(320, 640, "dark");
+    page.set_view(320, 640, "dark");
     page.navigate(&format!("http://{address}/"));
     page.until("document.getElementById('state')?.textContent === 'Connected'");
     page.until("document.querySelectorAll('#charts figure').length >= 3");
@@ -287,7 +287,7 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
     );
     // Text has the contrast of WCAG AA, in light and dark mode.
     for scheme in ["light", "dark"] {
-        page.look(1280, 900, scheme);
+        page.set_view(1280, 900, scheme);
         let contrast = page.value(CONTRAST);
         assert!(contrast.as_f64().unwrap() >= 4.5, "{scheme}: {contrast}");
     }
@@ -297,7 +297,7 @@ fn page_is_usable_without_eyes_a_mouse_or_a_wide_screen() {
         assert_eq!(page.value("document.activeElement.blur() === undefined"), true);
         std::thread::sleep(Duration::from_secs(45));
         for scheme in ["light", "dark"] {
-            page.look(1180, 1120, scheme);
+            page.set_view(1180, 1120, scheme);
             std::thread::sleep(Duration::from_millis(1500));
             let shot = page.call("Page.captureScreenshot", json!({ "format": "png" }));
             let path = std::path::Path::new(&folder).join(format!("page-{scheme}.png.base64"));

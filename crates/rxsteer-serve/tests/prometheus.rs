@@ -43,8 +43,12 @@ fn promtool_finds_nothing_wrong() {
     let metrics = get(address, "/metrics").body;
     promtool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    let output_text = [output.stdout, output.stderr].concat();
+    assert!(
+        output.status.success() && output_text.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output_text)
+    );
 }
 
 /// A separate Prometheus, ended when this is dropped.

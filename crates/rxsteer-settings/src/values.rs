@@ -138,19 +138,19 @@ impl FromStr for RfsCpus {
 pub struct FlowLimit(pub Option<u32>);
 
 impl FlowLimit {
-    /// Reads the value, with at most `MOST` buckets.
+    /// Reads the value, with at most `MAX` buckets.
     ///
     /// # Errors
     /// The valid values.
-    pub fn up_to<const MOST: u32>(text: &str) -> Result<FlowLimit, String> {
-        let buckets = || text.parse().ok().filter(|buckets| (1..=MOST).contains(buckets)).map(Some);
+    pub fn up_to<const MAX: u32>(text: &str) -> Result<FlowLimit, String> {
+        let buckets = || text.parse().ok().filter(|buckets| (1..=MAX).contains(buckets)).map(Some);
         let read = match switch(text) {
             Ok(true) => Some(Some(DEFAULT_FLOW_LIMIT_BUCKETS)),
             Ok(false) => Some(None),
             Err(_) => buckets(),
         };
         read.map(FlowLimit)
-            .ok_or_else(|| format!("expected on, off or a number of buckets from 1 to {MOST}"))
+            .ok_or_else(|| format!("expected on, off or a number of buckets from 1 to {MAX}"))
     }
 }
 

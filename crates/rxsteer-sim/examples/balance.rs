@@ -19,7 +19,7 @@ const CAPACITY: f64 = 1e9 / PACKET_NS;
 /// Small flows for each CPU: more than a backlog has packets, so that each empties now and then.
 const MICE: u32 = 1500;
 /// Intervals after which the times of packets are measured.
-const BEGUN: u64 = 20;
+const WARM_UP_INTERVALS: u64 = 20;
 const MS: u64 = 1_000_000;
 /// The length of an interval.
 const INTERVAL_NS: u64 = 100 * MS;
@@ -134,7 +134,7 @@ fn slow() -> Vec<Event> {
 /// A machine with a fast CPU that receives, and `cpus` others.
 fn scenario(case: &Case, cpus: u16, policy: Policy) -> Scenario {
     let steered = CpuSet::new((1..=cpus).filter_map(CpuId::new)).expect("there are CPUs");
-    let from_ns = case.since_ns + BEGUN * INTERVAL_NS;
+    let from_ns = case.since_ns + WARM_UP_INTERVALS * INTERVAL_NS;
     let mut steering = Steering::new(policy, steered.clone());
     steering.flow_cnt = Some(1 << 19);
     Scenario {

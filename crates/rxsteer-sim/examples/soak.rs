@@ -11,7 +11,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use rxsteer_sim::Scenario;
 use rxsteer_sim::file::builtin::builtin;
-use rxsteer_sim::soak::{Covered, Wrong, one, shorten};
+use rxsteer_sim::soak::{Covered, Violation, one, shorten};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -50,7 +50,7 @@ struct Subject {
 struct Found {
     name: &'static str,
     seed: u64,
-    what: Wrong,
+    what: Violation,
 }
 
 fn main() -> ExitCode {

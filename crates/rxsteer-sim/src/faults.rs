@@ -328,8 +328,8 @@ mod tests {
         scenario.events = vec![Event { at_ns: 5, what: EventKind::Offline(cpu) }];
         for seed in 0..100 {
             let faulty = add(&scenario, seed, 30);
-            let about = |event: &&Event| matches!(event.what, EventKind::Offline(c) | EventKind::Online(c) if c == cpu);
-            assert_eq!(faulty.events.iter().filter(about).count(), 1, "seed {seed}");
+            let is_of_cpu = |event: &&Event| matches!(event.what, EventKind::Offline(c) | EventKind::Online(c) if c == cpu);
+            assert_eq!(faulty.events.iter().filter(is_of_cpu).count(), 1, "seed {seed}");
             assert!(some_cpu_stays(&faulty), "seed {seed}");
         }
     }

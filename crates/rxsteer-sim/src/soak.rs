@@ -46,7 +46,7 @@ impl Covered {
 
 /// An error that must never occur.
 #[derive(Debug, thiserror::Error)]
-pub enum Wrong {
+pub enum Violation {
     /// The core refused steering settings that the faults produced.
     #[error("the core refuses the steering: {0}")]
     Refused(#[from] ConfigError),
@@ -67,13 +67,13 @@ pub enum Wrong {
 /// Checks the invariants of a result.
 ///
 /// # Errors
-/// [`Wrong`] when one of them does not hold.
-pub fn check(scenario: &Scenario, result: &RunResult) -> Result<(), Wrong> {
+/// [`Violation`] when one of them does not hold.
+pub fn check(scenario: &Scenario, result: &RunResult) -> Result<(), Violation> {
     if result.reordered > 0 && !spreads(scenario) {
-        return Err(Wrong::Reordered(result.reordered));
+        return Err(Violation::Reordered(result.reordered));
     }
     if !result.account.adds_up() {
-        return Err(Wrong::DoesNotAddUp(result.account));
+        return Err(Violation::DoesNotAddUp(result.account));
     }
     Ok(())
 }
@@ -87,13 +87,13 @@ fn spreads(scenario: &Scenario) -> bool {
 /// runs twice, and both results must be equal.
 ///
 /// # Errors
-/// [`Wrong`], with the check that failed.
-pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Wrong> {
+/// [`Violation`], with the check that failed.
+pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Violation> {
     let faulty = faults::add(scenario, seed, count);
     let result = run(&faulty, seed)?;
     check(&faulty, &result)?;
     if seed.is_multiple_of(16) && run(&faulty, seed)? != result {
-        return Err(Wrong::NotRepeatable);
+        return Err(Violation::NotRepeatable);
     }
     let reordered_by_spread = result.reordered;
     Ok(Covered {
@@ -108,12 +108,12 @@ pub fn one(scenario: &Scenario, seed: u64, count: u32) -> Result<Covered, Wrong>
 }
 
 /// A run whose panic is reported as a finding, with its scenario and seed.
-fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, Wrong> {
+fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, Violation> {
     let caught = catch_unwind(AssertUnwindSafe(|| crate::run(scenario, seed)));
     let result = caught.map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Wrong::Panicked(text.unwrap_or("without a message").to_owned())
+        Violation::Panicked(text.unwrap_or("without a message").to_owned())
     })?;
     Ok(result?)
 }
@@ -122,8 +122,8 @@ fn run(scenario: &Scenario, seed: u64) -> Result<RunResult, Wrong> {
 /// length. Times within it are scaled. This costs a few short runs.
 ///
 /// # Errors
-/// [`Wrong`] when the scenario can't be run.
-pub fn shorten(scenario: &Scenario, packets: u64) -> Result<Scenario, Wrong> {
+/// [`Violation`] when the scenario can't be run.
+pub fn shorten(scenario: &Scenario, packets: u64) -> Result<Scenario, Violation> {
     let mut duration_ns = SHORTEST_NS.min(scenario.duration_ns);
     loop {
         let short = scaled(scenario, duration_ns);
@@ -193,7 +193,7 @@ mod tests {
         let fixed = scenario();
         assert!(check(&fixed, &result()).is_ok());
         let overtaken = RunResult { reordered: 3, ..result() };
-        assert!(matches!(check(&fixed, &overtaken), Err(Wrong::Reordered(3))));
+        assert!(matches!(check(&fixed, &overtaken), Err(Violation::Reordered(3))));
         let mut spread = scenario();
         spread.nics[0].interrupts = Interrupts::Spread("0-1".parse().unwrap());
         assert!(check(&spread, &overtaken).is_ok(), "no order is promised there");
@@ -211,7 +211,7 @@ mod tests {
             let mut wrong = result();
             *number(&mut wrong.account) += 1;
             let found = check(&spread, &wrong);
-            assert!(matches!(found, Err(Wrong::DoesNotAddUp(_))), "number {index}: {found:?}");
+            assert!(matches!(found, Err(Violation::DoesNotAddUp(_))), "number {index}: {found:?}");
         }
     }
 

@@ -101,7 +101,7 @@ fn requests_wait_as_in_m_m_c() {
 
 /// `budget` is the most packets of a poll: a CPU that cannot keep up splices one list for each `budget` packets.
 #[test]
-fn poll_hands_over_as_many_packets_as_its_budget() {
+fn poll_hands_off_as_many_packets_as_its_budget() {
     for budget in [1, 16, 64, 300] {
         let mut scenario = free_machine(2, "rps", "1");
         scenario.steering.budget = budget;

@@ -18,14 +18,14 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Sends a request to the instance at `socket`.
-pub fn ask(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
-    match asked(socket, request, REPLY_TIMEOUT)? {
+pub fn request(socket: &Path, request: &Request) -> anyhow::Result<Answer> {
+    match request_within(socket, request, REPLY_TIMEOUT)? {
         Answer::Error(why) => anyhow::bail!(why),
         answer => Ok(answer),
     }
 }
 
-fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<Answer> {
+fn request_within(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<Answer> {
     let shown = shown(socket);
     let mut stream = UnixStream::connect(socket).with_context(|| {
         format!(
@@ -62,7 +62,7 @@ fn asked(socket: &Path, request: &Request, timeout: Duration) -> anyhow::Result<
 
 /// The status of the instance at `socket`.
 pub fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> {
-    match ask(socket, &Request::Status { flows, reset })? {
+    match request(socket, &Request::Status { flows, reset })? {
         Answer::Status(status) => Ok(*status),
         _ => anyhow::bail!(
             "the instance at {} sent an unexpected answer; is it of another version?",
@@ -73,7 +73,7 @@ pub fn status(socket: &Path, flows: u32, reset: bool) -> anyhow::Result<Status> 
 
 /// The status of the instance at `socket`, if it answers within `timeout`.
 pub fn status_within(socket: &Path, flows: u32, timeout: Duration) -> anyhow::Result<Status> {
-    match asked(socket, &Request::Status { flows, reset: false }, timeout)? {
+    match request_within(socket, &Request::Status { flows, reset: false }, timeout)? {
         Answer::Status(status) => Ok(*status),
         Answer::Error(why) => anyhow::bail!(why),
         _ => anyhow::bail!(
@@ -85,13 +85,16 @@ pub fn status_within(socket: &Path, flows: u32, timeout: Duration) -> anyhow::Re
 
 /// The status of all instances that answer.
 pub fn running() -> Vec<Status> {
-    let status =
-        |socket: PathBuf| match asked(&socket, &Request::Status { flows: 0, reset: false }, SHORT)
-            .ok()?
-        {
-            Answer::Status(status) => Some(*status),
-            _ => None,
-        };
+    let status = |socket: PathBuf| match request_within(
+        &socket,
+        &Request::Status { flows: 0, reset: false },
+        SHORT,
+    )
+    .ok()?
+    {
+        Answer::Status(status) => Some(*status),
+        _ => None,
+    };
     registry::instances().into_iter().filter_map(status).collect()
 }
 
@@ -208,7 +211,7 @@ mod tests {
         let socket = dir.path().join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
         let request = Request::Status { flows: 0, reset: false };
-        let why = asked(&socket, &request, Duration::from_millis(50)).unwrap_err();
+        let why = request_within(&socket, &request, Duration::from_millis(50)).unwrap_err();
         let why = format!("{why:#}");
         assert!(why.contains("does not answer within 0.05 s: it is stopped"), "{why}");
     }

@@ -109,7 +109,7 @@ impl Control {
         for client in &mut self.clients {
             if let Some(Waiting { since, settings }) = client.waiting.take() {
                 // A client that was stopped (ctrl-c) withdraws its change.
-                let is_gone = client.hung_up();
+                let is_gone = client.is_disconnected();
                 if done || is_gone || now.duration_since(since) >= CHANGE_TAKES {
                     client.dead |= is_gone;
                     let replaced = if are_several { server.replaced(&settings) } else { None };
@@ -122,7 +122,7 @@ impl Control {
                     client.waiting = Some(Waiting { since, settings });
                 }
             }
-            client.go_on(now, server);
+            client.advance(now, server);
         }
         self.clients.retain(|client| !client.is_over(now));
     }
@@ -168,7 +168,7 @@ impl Client {
         self.is_ready() && !self.ended && !self.input.contains(&b'\n')
     }
 
-    fn go_on(&mut self, now: Instant, server: &mut impl Server) {
+    fn advance(&mut self, now: Instant, server: &mut impl Server) {
         self.write(now);
         if self.wants_to_read() {
             self.read(now);
@@ -187,7 +187,7 @@ impl Client {
         match request(&String::from_utf8_lossy(&line)) {
             Err(why) => self.send(&Answer::Error(why)),
             // The client gave up waiting, and reported that nothing has changed.
-            Ok(Request::Set { .. }) if self.hung_up() => self.dead = true,
+            Ok(Request::Set { .. }) if self.is_disconnected() => self.dead = true,
             Ok(request) => match (server.serve(&request), request) {
                 (Some(answer), _) => self.send(&answer),
                 (None, Request::Set { settings }) => {
@@ -200,11 +200,11 @@ impl Client {
     }
 
     /// Whether the client is gone. A client that only shut down its sending side still waits for its answers.
-    fn hung_up(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::empty())];
-        let looked = poll(&mut fds, PollTimeout::ZERO);
+        let polled = poll(&mut fds, PollTimeout::ZERO);
         let seen = fds[0].revents().unwrap_or(PollFlags::empty());
-        looked.is_ok() && seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
+        polled.is_ok() && seen.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
     }
 
     fn read(&mut self, now: Instant) {

@@ -92,9 +92,9 @@ impl Event {
     }
 }
 
-/// Something that happened, before it has a number and a time.
+/// An event before it has a number and a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happened {
+pub struct NewEvent {
     /// The kind of event.
     pub kind: EventKind,
     /// What happened, why, and what to do, as text.
@@ -103,16 +103,16 @@ pub struct Happened {
     pub fields: Map<String, Value>,
 }
 
-impl Happened {
-    /// Something that happened, without fields.
+impl NewEvent {
+    /// An event without fields.
     #[must_use]
-    pub fn new(kind: EventKind, text: impl Into<String>) -> Happened {
-        Happened { kind, text: text.into(), fields: Map::new() }
+    pub fn new(kind: EventKind, text: impl Into<String>) -> NewEvent {
+        NewEvent { kind, text: text.into(), fields: Map::new() }
     }
 
     /// The same with one more field.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Happened {
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> NewEvent {
         self.fields.insert(name.to_owned(), value.into());
         self
     }
@@ -144,7 +144,7 @@ impl Limit {
     }
 
     /// Whether one more may occur now; counts it in either case.
-    fn lets_through(&mut self, now: Instant) -> bool {
+    fn allow(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.filled).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX).min(BURST);
         self.left = (self.left + more).min(BURST);
@@ -187,10 +187,10 @@ impl EventLog {
     }
 
     /// Adds what happened; returns it as an event, unless there are too many of its kind.
-    pub fn add(&mut self, happened: Happened, now: Instant) -> Option<Event> {
+    pub fn add(&mut self, event: NewEvent, now: Instant) -> Option<Event> {
         self.number += 1;
-        let let_through = self.limits[happened.kind as usize].lets_through(now);
-        let_through.then(|| self.keep(happened))
+        let is_allowed = self.limits[event.kind as usize].allow(now);
+        is_allowed.then(|| self.keep(event))
     }
 
     /// Reports what was suppressed some time ago; call it once a second or so.
@@ -220,21 +220,21 @@ impl EventLog {
                  {BURST} at once, then one per second",
                 kind.name()
             );
-            let happened = Happened::new(EventKind::Suppressed, text);
+            let event = NewEvent::new(EventKind::Suppressed, text);
             self.number += 1;
-            events.push(self.keep(happened.with("of", kind.name()).with("count", count)));
+            events.push(self.keep(event.with("of", kind.name()).with("count", count)));
         }
         events
     }
 
-    fn keep(&mut self, happened: Happened) -> Event {
+    fn keep(&mut self, event: NewEvent) -> Event {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let event = Event {
             number: self.number,
             time_ns: time.as_nanos() as u64,
-            kind: happened.kind.name().to_owned(),
-            text: happened.text,
-            fields: happened.fields,
+            kind: event.kind.name().to_owned(),
+            text: event.text,
+            fields: event.fields,
         };
         if self.kept.len() == KEPT {
             self.kept.pop_front();

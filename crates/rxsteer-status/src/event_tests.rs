@@ -1,7 +1,7 @@
 use super::*;
 
-fn refused(index: u64) -> Happened {
-    Happened::new(EventKind::InterfaceRefused, format!("veth{index} is not steered"))
+fn refused(index: u64) -> NewEvent {
+    NewEvent::new(EventKind::InterfaceRefused, format!("veth{index} is not steered"))
         .with("interface", format!("veth{index}"))
 }
 
@@ -47,7 +47,7 @@ fn each_event_is_let_through_or_counted() {
         take(log.overdue(now));
     }
     let end = now + Duration::from_secs(30);
-    assert!(log.add(Happened::new(EventKind::CpuOffline, "CPU 1"), end).is_some(), "by kind");
+    assert!(log.add(NewEvent::new(EventKind::CpuOffline, "CPU 1"), end).is_some(), "by kind");
     take(log.rest(end));
     assert_eq!(seen + left_out, 3000);
     assert!((129..=131).contains(&seen), "100 at once, and one a second: {seen}");

@@ -17,7 +17,7 @@ pub mod testing;
 pub mod userspace;
 
 pub use delay::Delay;
-pub use event::{Audience, Event, EventKind, EventLog, Happened, KEPT as EVENTS_KEPT};
+pub use event::{Audience, Event, EventKind, EventLog, KEPT as EVENTS_KEPT, NewEvent};
 pub use flow::{
     DecisionShown, FlowRecordsShown, FlowSettingsShown, FlowShown, FlowStatisticsShown, FlowWhere,
     IpfixShown, LastShown, RecordFilesShown, ShareShown,

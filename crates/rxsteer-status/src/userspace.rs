@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  RX thread ── RxProgress ─────┐                            ┌─► cpus      received there, delivered there
-//!                               ├─► Look: read once, then ───┼─► totals    received = delivered + dropped + waiting
+//!                               ├─► Reading: once, then ─────┼─► totals    received = delivered + dropped + waiting
 //!  worker ───── WorkerProgress ─┘                            └─► received  on some RX queues: an interface
 //! ```
 //!
@@ -32,7 +32,7 @@ pub struct Watched {
 /// The packets add up: each packet with a decision is delivered, dropped or waiting. A packet that was received, but
 /// has no decision yet, is not counted.
 #[derive(Debug)]
-pub struct Look {
+pub struct Reading {
     /// The number of changes of settings before this reading.
     changes: u64,
     sent: Vec<Sent>,
@@ -86,12 +86,12 @@ impl Watched {
 
     /// Reads all counts.
     #[must_use]
-    pub fn look(&self) -> Look {
+    pub fn read(&self) -> Reading {
         let changes = self.control.changes();
         // Workers are read first: what they processed was counted as queued before (`rxsteer_user::Count`).
         let done: Vec<Done> = self.workers.iter().map(|worker| done(worker)).collect();
         let sent = self.receivers.iter().map(|(cpu, progress)| sent(*cpu, progress)).collect();
-        Look { changes, sent, done }
+        Reading { changes, sent, done }
     }
 
     /// The active settings. `mode` is how packets are received; `dissect` determines how far the parser looks into
@@ -130,7 +130,7 @@ impl Watched {
     }
 }
 
-impl Look {
+impl Reading {
     /// The counts of each CPU that receives or processes.
     #[must_use]
     pub fn cpus(&self) -> Vec<CpuStatus> {

@@ -15,8 +15,8 @@ fn frame(number: u8) -> Vec<u8> {
     frame
 }
 
-fn sum(look: &Look) -> u64 {
-    let totals = look.totals();
+fn sum(reading: &Reading) -> u64 {
+    let totals = reading.totals();
     assert_eq!(totals.rx.get(LiveCounter::Passed), 0);
     totals.delivered + totals.drops.total() + totals.waiting
 }
@@ -40,19 +40,19 @@ fn packets_add_up_while_they_wait_and_afterwards() {
     let info = FrameInfo::new(LinkType::Ethernet, 0, 64);
     let frames: Vec<Vec<u8>> = (0..=255).map(frame).chain([vec![0xff; 60]]).collect();
     receivers[0].netif_receive(frames.iter().map(|frame| (&frame[..], info)));
-    let look = watched.look();
-    let (totals, cpus) = (look.totals(), look.cpus());
+    let reading = watched.read();
+    let (totals, cpus) = (reading.totals(), reading.cpus());
     let received = totals.rx.get(LiveCounter::Received);
     assert_eq!((received, totals.delivered), (257, 0), "all handlers are held up");
     assert_eq!((totals.waiting, totals.drops.ring_full), (32, 225));
     assert_eq!(cpus.iter().map(|cpu| cpu.counts.waiting).collect::<Vec<_>>(), [16, 16]);
-    assert_eq!(sum(&look), received);
+    assert_eq!(sum(&reading), received);
     gate.wait();
     receivers.clear();
     let report = pipeline.finish().unwrap();
-    let look = watched.look();
-    let (totals, cpus) = (look.totals(), look.cpus());
-    assert_eq!((sum(&look), totals.waiting), (257, 0));
+    let reading = watched.read();
+    let (totals, cpus) = (reading.totals(), reading.cpus());
+    assert_eq!((sum(&reading), totals.waiting), (257, 0));
     assert_eq!((totals.delivered, totals.drops.total()), (report.delivered, report.drops.total()));
     let rx = |counter| totals.rx.get(counter);
     assert_eq!((rx(LiveCounter::Hashed), rx(LiveCounter::Local)), (256, 1));
@@ -64,8 +64,11 @@ fn packets_add_up_while_they_wait_and_afterwards() {
         let (coarse, fine) = (delay.quantile(0.5).unwrap(), of.delay_ns.value_at_quantile(0.5));
         assert!(coarse >= fine && coarse <= fine + fine / 3 + 1, "{coarse} and {fine} ns");
     }
-    assert_eq!(look.received(0..1).0, totals.rx);
-    assert_eq!((look.reordered(), look.is_changing(), look.input_share()), (0, false, None));
+    assert_eq!(reading.received(0..1).0, totals.rx);
+    assert_eq!(
+        (reading.reordered(), reading.is_changing(), reading.input_share()),
+        (0, false, None)
+    );
 }
 
 #[test]
@@ -85,15 +88,15 @@ fn never_more_is_done_than_was_received() {
         });
         let mut before = 0;
         while !rounds.is_finished() {
-            let look = watched.look();
-            let received = look.totals().rx.get(LiveCounter::Received);
-            assert_eq!(sum(&look), received);
+            let reading = watched.read();
+            let received = reading.totals().rx.get(LiveCounter::Received);
+            assert_eq!(sum(&reading), received);
             assert!(received >= before, "{received} after {before}");
             before = received;
         }
     });
     let report = pipeline.finish().unwrap();
-    assert_eq!((report.packets, sum(&watched.look())), (102_400, 102_400));
+    assert_eq!((report.packets, sum(&watched.read())), (102_400, 102_400));
 }
 
 #[test]
@@ -114,8 +117,8 @@ fn settings_are_those_that_hold_now() {
         ("sparse", true)
     );
     let holds = || {
-        let look = watched.look();
-        (look.holds(), look.is_changing())
+        let reading = watched.read();
+        (reading.holds(), reading.is_changing())
     };
     assert_eq!(holds(), (false, true), "no RX thread has taken it");
     let info = FrameInfo::new(LinkType::Ethernet, 0, 64);

@@ -10,7 +10,7 @@ use rxsteer_top::ratatui::Terminal;
 use rxsteer_top::ratatui::backend::CrosstermBackend;
 use rxsteer_top::ratatui::layout::Rect;
 use rxsteer_top::ratatui::{TerminalOptions, Viewport};
-use rxsteer_top::{App, Look, Looks, Target, Watcher, draw};
+use rxsteer_top::{App, Display, Reading, Target, Watcher, draw};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ fn main() {
     let mine = dir.path().join("s");
     let mut traffic = Traffic::new(CPUS, FLOWS);
     let instance = socket.is_none().then(|| {
-        let status = move |flows| traffic.look(INTERVAL.as_nanos() as u64, flows);
+        let status = move |flows| traffic.advance(INTERVAL.as_nanos() as u64, flows);
         Instance::at(&mine, status).expect("it listens")
     });
     let socket = socket.unwrap_or(mine);
@@ -59,23 +59,23 @@ fn main() {
 fn measure(socket: &std::path::Path, width: u16, height: u16) -> String {
     let mut watcher = Watcher::new(Target::Socket(socket.to_owned()));
     let area = Rect::new(0, 0, width, height);
-    let mut app = App::new(Looks { ascii: false, color: true }, INTERVAL, area);
+    let mut app = App::new(Display { ascii: false, color: true }, INTERVAL, area);
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
     let mut sink = Counted::default();
     let mut terminal =
         Terminal::with_options(CrosstermBackend::new(&mut sink), options).expect("a size is given");
     let mut steps: [Vec<Duration>; 4] = Default::default();
-    let mut last: Option<Look> = None;
-    let begun = Instant::now();
+    let mut last: Option<Reading> = None;
+    let started = Instant::now();
     for frame in 0..FRAMES {
         let due = INTERVAL * frame as u32;
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        std::thread::sleep(due.saturating_sub(started.elapsed()));
         let at = Instant::now();
-        let look = watcher.look().expect("the instance answers");
+        let reading = watcher.read().expect("the instance answers");
         let asked = Instant::now();
-        last = Some(look.clone());
+        last = Some(reading.clone());
         let cloned = Instant::now();
-        app.update(look);
+        app.update(reading);
         let updated = Instant::now();
         terminal.draw(|frame| draw(&app, frame.buffer_mut())).expect("nothing can fail");
         let drawn = Instant::now();
@@ -84,7 +84,7 @@ fn measure(socket: &std::path::Path, width: u16, height: u16) -> String {
             step.push(took);
         }
     }
-    let took = begun.elapsed();
+    let took = started.elapsed();
     drop(terminal);
     let status = last.expect("there were frames").status;
     let flows = status.flow_statistics.map_or(0, |statistics| statistics.flows);

@@ -1,9 +1,9 @@
-//! The state of the view: the last status of the instance, what changed since the previous look, and what keys have
+//! The state of the view: the last status of the instance, what changed since the previous reading, and what keys have
 //! selected. This file does no I/O and reads no clock.
 
 use crate::cpus::{self, CpuRow};
 use crate::flows::{FlowRow, Sort, Tracker};
-use crate::style::Looks;
+use crate::style::Display;
 use crate::text::clean;
 use ratatui::layout::Rect;
 use rxsteer_core::counters::LiveCounter;
@@ -11,9 +11,9 @@ use rxsteer_host::Load;
 use rxsteer_status::{Rates, Status};
 use std::time::Duration;
 
-/// A look at an instance and at its host.
+/// A reading of an instance and of its host.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct Reading {
     /// The instance's status.
     pub status: Status,
     /// What the host's CPUs have done until now; `None` if the kernel does not report it.
@@ -75,7 +75,7 @@ pub(crate) struct View {
     pub(crate) interval: Duration,
 }
 
-/// The last look, and what changed since the one before.
+/// The last reading, and what changed since the one before.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) status: Status,
@@ -101,7 +101,7 @@ pub(crate) const RULES: [(LiveCounter, &str); 6] = [
 /// The state of the view.
 #[derive(Clone, Debug)]
 pub struct App {
-    pub(crate) looks: Looks,
+    pub(crate) display: Display,
     pub(crate) view: View,
     pub(crate) connection: Connection,
     pub(crate) seen: Option<Seen>,
@@ -110,9 +110,9 @@ pub struct App {
 }
 
 impl App {
-    /// A view without a look yet, in a terminal of this size.
+    /// A view without a reading yet, in a terminal of this size.
     #[must_use]
-    pub fn new(looks: Looks, interval: Duration, area: Rect) -> App {
+    pub fn new(display: Display, interval: Duration, area: Rect) -> App {
         let view = View {
             sort: Sort::default(),
             filter: String::new(),
@@ -126,15 +126,15 @@ impl App {
             interval,
         };
         let (connection, tracker) = (Connection::default(), Tracker::default());
-        App { looks, view, connection, seen: None, area, tracker }
+        App { display, view, connection, seen: None, area, tracker }
     }
 
-    /// Updates the state with a look.
-    pub fn update(&mut self, look: Look) {
-        let Look { status, load, position } = look;
+    /// Updates the state with a reading.
+    pub fn update(&mut self, reading: Reading) {
+        let Reading { status, load, position } = reading;
         let before = self.seen.take();
         let rates = before.as_ref().and_then(|before| Rates::between(&before.status, &status));
-        // Another instance's looks do not apply to this one.
+        // Another instance's readings do not apply to this one.
         let before = before.filter(|_| rates.is_some());
         let busy =
             before.as_ref().and_then(|before| Some(load.as_ref()?.since(before.load.as_ref()?)));
@@ -149,12 +149,12 @@ impl App {
         self.seen = Some(Seen { status, position, rates, cpus, flows, rules, load });
     }
 
-    /// Notes that the instance does not answer; the last look stays.
+    /// Notes that the instance does not answer; the last reading stays.
     pub fn lose(&mut self, why: &str) {
         self.connection = Connection::Lost(clean(why));
     }
 
-    /// Notes that the instance ended, as expected; the last look stays.
+    /// Notes that the instance ended, as expected; the last reading stays.
     pub fn end(&mut self, how: &str) {
         self.connection = Connection::Ended(clean(how));
     }

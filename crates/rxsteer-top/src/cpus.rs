@@ -1,10 +1,10 @@
-//! The rows of CPUs, from two looks.
+//! The rows of CPUs, from two readings.
 
 use rxsteer_core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_host::{CpuLoad, Load};
 use rxsteer_status::{CpuStatus, Rates, Status};
 
-/// What one CPU did between two looks; rates are per second, and unknown at the first look.
+/// What one CPU did between two readings; rates are per second, and unknown at the first reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CpuRow {
     /// The CPU.
@@ -51,7 +51,7 @@ impl Time {
         (1.0 - self.softirq - self.ring - self.application).max(0.0)
     }
 
-    /// From the kernel's ticks between two looks, and the share of time that the ring's thread ran.
+    /// From the kernel's ticks between two readings, and the share of time that the ring's thread ran.
     fn of(load: &CpuLoad, ring: f64) -> Option<Time> {
         let ticks = load.ticks;
         if ticks.all == 0 {
@@ -66,7 +66,7 @@ impl Time {
     }
 }
 
-/// The row of each CPU. `load` is what the CPUs did between the looks.
+/// The row of each CPU. `load` is what the CPUs did between the readings.
 pub(crate) fn rows(
     before: Option<&Status>,
     now: &Status,

@@ -1,4 +1,4 @@
-//! The rows of flows, from the largest flows of two looks: rates, moves, and where each flow is.
+//! The rows of flows, from the largest flows of two readings: rates, moves, and where each flow is.
 
 use crate::text::clean;
 use rxsteer_status::{FlowShown, Rates, Status};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// How flows are sorted, the largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// Packets a second between the last two looks.
+    /// Packets a second between the last two readings.
     #[default]
     Rate,
     /// Packets.
@@ -48,7 +48,7 @@ impl Sort {
             Sort::Bytes => row.bytes as f64,
             Sort::Moves => row.moves as f64,
         };
-        // Equal flows keep their places from look to look.
+        // Equal flows keep their places from reading to reading.
         by(other)
             .total_cmp(&by(one))
             .then(other.packets.cmp(&one.packets))
@@ -56,14 +56,14 @@ impl Sort {
     }
 }
 
-/// A move that happened between two looks.
+/// A move that happened between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// From and to which CPU, if there was only one move between the looks and both are known.
+    /// From and to which CPU, if there was only one move between the readings and both are known.
     pub cpus: Option<(u16, u16)>,
     /// How many there were.
     pub count: u32,
-    /// When the second look was: the instance's running time in nanoseconds.
+    /// When the second reading was: the instance's running time in nanoseconds.
     pub at_ns: u64,
 }
 
@@ -78,21 +78,21 @@ pub struct FlowRow {
     pub bytes: u64,
     /// How often it moved to another CPU.
     pub moves: u32,
-    /// Packets a second between the looks; unknown in the first look that lists the flow.
+    /// Packets a second between the readings; unknown in the first reading that lists the flow.
     pub rate: Option<f64>,
-    /// Its last moves that looks have shown.
+    /// Its last moves that readings have shown.
     pub moved: Option<Move>,
-    /// The CPU that got most of its packets between the looks, or before if there were none.
+    /// The CPU that got most of its packets between the readings, or before if there were none.
     pub cpu: Option<u16>,
     /// CPUs with their shares of all its packets, the largest first.
     pub shares: Vec<(u16, f64)>,
     /// Nanoseconds since its last packet.
     pub idle_ns: u64,
-    /// When the look was: the instance's running time in nanoseconds.
+    /// When the reading was: the instance's running time in nanoseconds.
     pub seen_ns: u64,
 }
 
-/// What is remembered about a flow from look to look.
+/// What is remembered about a flow from reading to reading.
 #[derive(Clone, Debug)]
 struct Known {
     packets: u64,
@@ -102,14 +102,14 @@ struct Known {
     moved: Option<Move>,
 }
 
-/// The flows of the last look.
+/// The flows of the last reading.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tracker {
     known: HashMap<String, Known>,
 }
 
 impl Tracker {
-    /// The rows of a look; remembers the flows. `rates` covers the time since the previous look.
+    /// The rows of a reading; remembers the flows. `rates` covers the time since the previous reading.
     pub(crate) fn rows(&mut self, now: &Status, rates: Option<&Rates>) -> Vec<FlowRow> {
         if rates.is_none() {
             self.known.clear();
@@ -151,7 +151,7 @@ impl Tracker {
     }
 }
 
-/// The CPU that got most packets since the previous look; otherwise its former CPU, or the one with most packets of
+/// The CPU that got most packets since the previous reading; otherwise its former CPU, or the one with most packets of
 /// all.
 fn current(flow: &FlowShown, then: Option<&Known>) -> Option<u16> {
     let before = |cpu: u16| {

@@ -13,7 +13,7 @@ mod terminal;
 mod text;
 mod watch;
 
-pub use app::{App, Look, Position};
+pub use app::{App, Position, Reading};
 pub use cpus::{CpuRow, Time};
 pub use flows::{FlowRow, Move, Sort};
 pub use keys::Effect;
@@ -21,6 +21,6 @@ pub use once::{frame_text, once};
 pub use panels::{MIN_SIZE, draw};
 pub use ratatui;
 pub use replay::Replay;
-pub use style::Looks;
+pub use style::Display;
 pub use terminal::show;
-pub use watch::{Command, News, Target, Watcher, watch};
+pub use watch::{Command, Target, Update, Watcher, watch};

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::panels::draw;
 use crate::replay::Replay;
-use crate::style::Looks;
+use crate::style::Display;
 use crate::watch::{Target, Watcher};
 use nix::sys::signal::SigSet;
 use ratatui::buffer::Buffer;
@@ -35,7 +35,7 @@ pub fn frame_text(app: &App) -> String {
     text
 }
 
-/// Looks at an instance twice, `interval` apart, and draws the result. `None`: one of `signals` arrived before; they
+/// Reads an instance twice, `interval` apart, and draws the result. `None`: one of `signals` arrived before; they
 /// must be blocked in all threads. A `replay` ends with it.
 ///
 /// # Errors
@@ -45,19 +45,20 @@ pub fn once(
     mut replay: Option<Replay>,
     interval: Duration,
     size: Size,
-    looks: Looks,
+    display: Display,
     signals: SigSet,
 ) -> anyhow::Result<Option<String>> {
     let (stop, stopped) = channel();
     let wait = move || signals.wait().is_ok_and(|_| stop.send(()).is_ok());
     std::thread::Builder::new().name("rxsteer-signals".to_owned()).spawn(wait)?;
-    let mut app = App::new(looks, interval, Rect::from((ratatui::layout::Position::ORIGIN, size)));
+    let mut app =
+        App::new(display, interval, Rect::from((ratatui::layout::Position::ORIGIN, size)));
     let mut watcher = Watcher::new(target);
-    app.update(watcher.look()?);
+    app.update(watcher.read()?);
     if stopped.recv_timeout(interval).is_ok() {
         return Ok(None);
     }
-    let last = watcher.look();
+    let last = watcher.read();
     if let Some(ended) = replay.as_mut().filter(|_| last.is_err()).and_then(Replay::ended) {
         anyhow::bail!("no second reading: {ended}; use a shorter --interval");
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How long a replay may take until its socket answers, and how long it may take to end.
 const STARTS: Duration = Duration::from_secs(10);
 const ENDS: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running replay. It is stopped when this is dropped.
 #[derive(Debug)]
@@ -36,14 +36,14 @@ impl Replay {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages);
         let child = command.spawn().context("can't start the replay")?;
         let mut replay = Replay { child, folder };
-        let begun = Instant::now();
+        let started = Instant::now();
         while UnixStream::connect(replay.socket()).is_err() {
             if let Some(status) = replay.child.try_wait().context("can't wait for the replay")? {
                 anyhow::ensure!(!status.success(), "the replay ended before it could be shown");
                 anyhow::bail!("{}", replay.message(status));
             }
-            anyhow::ensure!(begun.elapsed() < STARTS, "the replay does not answer");
-            std::thread::sleep(LOOK_EVERY);
+            anyhow::ensure!(started.elapsed() < STARTS, "the replay does not answer");
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(replay)
     }
@@ -82,14 +82,14 @@ impl Drop for Replay {
         {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
-            if begun.elapsed() > ENDS {
+            if started.elapsed() > ENDS {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 return;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -6,22 +6,22 @@ use ratatui::text::Span;
 
 /// What the terminal can display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looks {
+pub struct Display {
     /// Only ASCII.
     pub ascii: bool,
     /// Colours.
     pub color: bool,
 }
 
-impl Looks {
+impl Display {
     /// From the environment: `NO_COLOR` (no-color.org) disables colours; ASCII is used if the locale is not UTF-8.
     #[must_use]
-    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Looks {
+    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Display {
         let set = |name: &&str| variable(name).is_some_and(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find(set).and_then(&variable);
         let locale = locale.unwrap_or_default().to_ascii_lowercase();
         let ascii = !locale.ends_with("utf-8") && !locale.ends_with("utf8");
-        Looks { ascii, color: !set(&"NO_COLOR") }
+        Display { ascii, color: !set(&"NO_COLOR") }
     }
 
     /// Removes what the terminal cannot display.
@@ -113,19 +113,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_follow_the_environment() {
-        let looks = |set: &[(&str, &str)]| {
+    fn display_follows_the_environment() {
+        let display = |set: &[(&str, &str)]| {
             let find = |name: &str| {
                 set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
             };
-            let looks = Looks::of_environment(find);
-            (looks.ascii, looks.color)
+            let display = Display::of_environment(find);
+            (display.ascii, display.color)
         };
-        assert_eq!(looks(&[]), (true, true));
-        assert_eq!(looks(&[("LANG", "de_DE.UTF-8"), ("NO_COLOR", "")]), (false, true));
-        assert_eq!(looks(&[("LANG", "C.utf8"), ("LC_ALL", "C")]), (true, true));
+        assert_eq!(display(&[]), (true, true));
+        assert_eq!(display(&[("LANG", "de_DE.UTF-8"), ("NO_COLOR", "")]), (false, true));
+        assert_eq!(display(&[("LANG", "C.utf8"), ("LC_ALL", "C")]), (true, true));
         assert_eq!(
-            looks(&[("LC_CTYPE", "C.UTF-8"), ("LC_ALL", ""), ("NO_COLOR", "1")]),
+            display(&[("LC_CTYPE", "C.UTF-8"), ("LC_ALL", ""), ("NO_COLOR", "1")]),
             (false, false)
         );
     }

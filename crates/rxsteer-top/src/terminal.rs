@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  rxsteer-watch    asks the instance ─┐
-//!  rxsteer-keys     reads the terminal ├─► news ─► this thread: App, then one frame
+//!  rxsteer-keys     reads the terminal ├─► updates ─► this thread: App, then one frame
 //!  rxsteer-signals  waits for signals ─┘
 //! ```
 
@@ -10,8 +10,8 @@ use crate::app::App;
 use crate::keys::Effect;
 use crate::panels::draw;
 use crate::replay::Replay;
-use crate::style::Looks;
-use crate::watch::{Command, News, Target, Watched, Watcher, watch};
+use crate::style::Display;
+use crate::watch::{Command, Target, Update, Watched, Watcher, watch};
 use anyhow::Context;
 use nix::sys::signal::SigSet;
 use ratatui::DefaultTerminal;
@@ -38,37 +38,37 @@ pub fn show(
     target: Target,
     mut replay: Option<Replay>,
     interval: Duration,
-    looks: Looks,
+    display: Display,
     signals: SigSet,
 ) -> anyhow::Result<()> {
     let mut watcher = Watcher::new(target);
-    let first = watcher.look()?;
-    let (news, heard) = channel();
+    let first = watcher.read()?;
+    let (updates, heard) = channel();
     let mut terminal = Restored(ratatui::try_init().context("can't draw on this terminal")?);
-    thread("rxsteer-signals", &news, move |news| {
+    thread("rxsteer-signals", &updates, move |updates| {
         if signals.wait().is_ok() {
-            let _ = news.send(News::Stop);
+            let _ = updates.send(Update::Stop);
         }
     })?;
-    thread("rxsteer-keys", &news, |news| {
+    thread("rxsteer-keys", &updates, |updates| {
         while let Ok(event) = event::read()
-            && news.send(News::Terminal(event)).is_ok()
+            && updates.send(Update::Terminal(event)).is_ok()
         {}
     })?;
-    let commands = watch(watcher, interval, news)?;
+    let commands = watch(watcher, interval, updates)?;
     let size = terminal.0.size().context("the terminal is gone")?;
-    let mut app = App::new(looks, interval, Rect::new(0, 0, size.width, size.height));
+    let mut app = App::new(display, interval, Rect::new(0, 0, size.width, size.height));
     app.update(first);
     run(&mut terminal.0, &mut app, replay.as_mut(), &heard, &commands)
 }
 
 fn thread(
     name: &'static str,
-    news: &Sender<News>,
-    run: impl FnOnce(&Sender<News>) + Send + 'static,
+    updates: &Sender<Update>,
+    run: impl FnOnce(&Sender<Update>) + Send + 'static,
 ) -> anyhow::Result<()> {
-    let watched = Watched { name, news: news.clone() };
-    let run = move || run(&watched.news);
+    let watched = Watched { name, updates: updates.clone() };
+    let run = move || run(&watched.updates);
     std::thread::Builder::new().name(name.to_owned()).spawn(run).context("can't start a thread")?;
     Ok(())
 }
@@ -77,7 +77,7 @@ fn run(
     terminal: &mut DefaultTerminal,
     app: &mut App,
     mut replay: Option<&mut Replay>,
-    heard: &Receiver<News>,
+    heard: &Receiver<Update>,
     commands: &Sender<Command>,
 ) -> anyhow::Result<()> {
     loop {
@@ -86,15 +86,15 @@ fn run(
             draw(app, frame.buffer_mut());
         });
         drawn.context("can't draw on this terminal")?;
-        // News that arrived meanwhile are in the same frame.
+        // Updates that arrived meanwhile are in the same frame.
         let first = heard.recv().context("all threads ended")?;
-        for news in std::iter::once(first).chain(heard.try_iter()) {
-            let effect = match news {
-                News::Look(look) => {
-                    app.update(*look);
+        for updates in std::iter::once(first).chain(heard.try_iter()) {
+            let effect = match updates {
+                Update::Reading(reading) => {
+                    app.update(*reading);
                     Effect::None
                 }
-                News::Lost(why) => match replay.as_mut().and_then(|replay| replay.ended()) {
+                Update::Lost(why) => match replay.as_mut().and_then(|replay| replay.ended()) {
                     Some(how) => {
                         app.end(&how);
                         Effect::Ask(Command::Pause(true))
@@ -104,16 +104,16 @@ fn run(
                         Effect::None
                     }
                 },
-                News::Terminal(Event::Key(key)) => app.key(key),
-                News::Terminal(_) => Effect::None,
-                News::Stop => Effect::Quit,
-                News::Failed(name) => anyhow::bail!("{name} ended; this is a bug in rxsteer"),
+                Update::Terminal(Event::Key(key)) => app.key(key),
+                Update::Terminal(_) => Effect::None,
+                Update::Stop => Effect::Quit,
+                Update::Failed(name) => anyhow::bail!("{name} ended; this is a bug in rxsteer"),
             };
             match effect {
                 Effect::None => {}
                 Effect::Quit => return Ok(()),
                 Effect::Redraw => terminal.clear().context("can't draw on this terminal")?,
-                // If the thread has ended, the news report that.
+                // If the thread has ended, the updates report that.
                 Effect::Ask(command) => drop(commands.send(command)),
             }
         }

@@ -1,6 +1,6 @@
 //! The thread that queries an instance at intervals, so that a slow answer does not delay a key.
 
-use crate::app::{Look, Position};
+use crate::app::{Position, Reading};
 use anyhow::Context;
 use ratatui::crossterm::event::Event;
 use rxsteer_host::Load;
@@ -32,11 +32,11 @@ pub enum Command {
     Next,
 }
 
-/// News for the view.
+/// An update for the view.
 #[derive(Debug)]
-pub enum News {
-    /// A look at the instance.
-    Look(Box<Look>),
+pub enum Update {
+    /// A reading of the instance.
+    Reading(Box<Reading>),
     /// The instance does not answer; holds the reason.
     Lost(String),
     /// A key, or a new size of the terminal.
@@ -50,13 +50,13 @@ pub enum News {
 /// Reports that a thread ended, even if it panicked.
 pub(crate) struct Watched {
     pub(crate) name: &'static str,
-    pub(crate) news: Sender<News>,
+    pub(crate) updates: Sender<Update>,
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
         // If there is no receiver any more, the program is ending.
-        let _ = self.news.send(News::Failed(self.name));
+        let _ = self.updates.send(Update::Failed(self.name));
     }
 }
 
@@ -83,19 +83,19 @@ impl Watcher {
     ///
     /// # Errors
     /// If no instance answers.
-    pub fn look(&mut self) -> anyhow::Result<Look> {
+    pub fn read(&mut self) -> anyhow::Result<Reading> {
         let socket = match &self.socket {
             Some(socket) => socket.clone(),
             None => self.find()?,
         };
-        let status = self.ask(&socket).inspect_err(|_| self.socket = None)?;
+        let status = self.query(&socket).inspect_err(|_| self.socket = None)?;
         self.steered = status.interfaces.iter().map(|known| known.name.clone()).collect();
         self.socket = Some(socket);
-        Ok(Look { status, load: Load::look(), position: self.position })
+        Ok(Reading { status, load: Load::read(), position: self.position })
     }
 
     /// The status with the largest flows, as many as fit into an answer.
-    fn ask(&mut self, socket: &Path) -> anyhow::Result<Status> {
+    fn query(&mut self, socket: &Path) -> anyhow::Result<Status> {
         loop {
             match client::status(socket, self.flows, false) {
                 Err(why) if self.flows > 0 && why.to_string() == too_long() => self.flows /= 2,
@@ -153,47 +153,47 @@ fn position(all: &[PathBuf], socket: &Path) -> Position {
 pub fn watch(
     watcher: Watcher,
     interval: Duration,
-    news: Sender<News>,
+    updates: Sender<Update>,
 ) -> anyhow::Result<Sender<Command>> {
     let (sender, commands) = channel();
     let run = move || {
-        let watched = Watched { name: "the thread that sends requests", news };
-        ask_on(watcher, interval, &commands, &watched.news);
+        let watched = Watched { name: "the thread that sends requests", updates };
+        query_on(watcher, interval, &commands, &watched.updates);
     };
     let thread = std::thread::Builder::new().name("rxsteer-watch".to_owned()).spawn(run);
     thread.context("can't start a thread")?;
     Ok(sender)
 }
 
-fn ask_on(
+fn query_on(
     mut watcher: Watcher,
     mut interval: Duration,
     commands: &Receiver<Command>,
-    news: &Sender<News>,
+    updates: &Sender<Update>,
 ) {
     let mut paused = false;
-    let mut asked: Option<Instant> = None;
+    let mut queried_at: Option<Instant> = None;
     loop {
-        let wait = match asked {
+        let wait = match queried_at {
             _ if paused => Duration::MAX,
-            Some(asked) => interval.saturating_sub(asked.elapsed()),
+            Some(queried_at) => interval.saturating_sub(queried_at.elapsed()),
             None => Duration::ZERO,
         };
         match commands.recv_timeout(wait) {
             Ok(Command::Interval(new)) => interval = new,
             Ok(Command::Pause(now)) => paused = now,
             Ok(Command::Next) => {
-                (paused, asked) = (false, None);
+                (paused, queried_at) = (false, None);
                 watcher.next();
             }
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                asked = Some(Instant::now());
-                let look = match watcher.look() {
-                    Ok(look) => News::Look(Box::new(look)),
-                    Err(why) => News::Lost(format!("{why:#}")),
+                queried_at = Some(Instant::now());
+                let reading = match watcher.read() {
+                    Ok(reading) => Update::Reading(Box::new(reading)),
+                    Err(why) => Update::Lost(format!("{why:#}")),
                 };
-                if news.send(look).is_err() {
+                if updates.send(reading).is_err() {
                     return;
                 }
             }

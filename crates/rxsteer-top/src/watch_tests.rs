@@ -5,7 +5,7 @@ use rxsteer_status::testing::{Instance, sample};
 use rxsteer_status::{FlowShown, ShareShown};
 
 /// How long a test waits for an expected event.
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn lost_instance_is_found_again() {
@@ -24,16 +24,18 @@ fn lost_instance_is_found_again() {
     let (news, heard) = channel();
     let commands =
         watch(Watcher::new(Target::Socket(path.clone())), Duration::from_millis(5), news).unwrap();
-    let until = |is: &dyn Fn(&News) -> bool| while !is(&heard.recv_timeout(SOON).unwrap()) {};
-    until(&|news| matches!(news, News::Look(look) if look.status.pid == 1));
+    let until = |is: &dyn Fn(&Update) -> bool| while !is(&heard.recv_timeout(TIMEOUT).unwrap()) {};
+    until(&|update| matches!(update, Update::Reading(reading) if reading.status.pid == 1));
     drop(instance);
     std::fs::remove_file(&path).unwrap();
-    until(&|news| matches!(news, News::Lost(why) if why.contains("no instance can be reached")));
+    until(
+        &|update| matches!(update, Update::Lost(why) if why.contains("no instance can be reached")),
+    );
     let _instance = serve(2);
-    until(&|news| matches!(news, News::Look(look) if look.status.pid == 2));
+    until(&|update| matches!(update, Update::Reading(reading) if reading.status.pid == 2));
     commands.send(Command::Pause(true)).unwrap();
     drop(commands);
-    until(&|news| matches!(news, News::Failed(_)));
+    until(&|update| matches!(update, Update::Failed(_)));
 }
 
 #[test]
@@ -49,12 +51,12 @@ fn paused_instance_is_not_asked() {
     let (news, _heard) = channel();
     let commands =
         watch(Watcher::new(Target::Socket(path)), Duration::from_millis(1), news).unwrap();
-    assert_eq!(questions.recv_timeout(SOON).unwrap(), MAX_FLOWS);
+    assert_eq!(questions.recv_timeout(TIMEOUT).unwrap(), MAX_FLOWS);
     commands.send(Command::Pause(true)).unwrap();
     // Queries from before the command.
     while questions.recv_timeout(Duration::from_millis(200)).is_ok() {}
     commands.send(Command::Pause(false)).unwrap();
-    questions.recv_timeout(SOON).unwrap();
+    questions.recv_timeout(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -73,8 +75,8 @@ fn fewer_flows_are_asked_for_where_the_answer_would_be_too_long() {
         status
     })
     .unwrap();
-    let look = Watcher::new(Target::Socket(path)).look().unwrap();
-    let flows = look.status.largest_flows.len();
+    let reading = Watcher::new(Target::Socket(path)).read().unwrap();
+    let flows = reading.status.largest_flows.len();
     assert!((1..MAX_FLOWS as usize).contains(&flows), "{flows}");
 }
 

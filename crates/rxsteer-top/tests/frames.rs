@@ -11,20 +11,20 @@ use rxsteer_top::ratatui::buffer::Buffer;
 use rxsteer_top::ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use rxsteer_top::ratatui::layout::Rect;
 use rxsteer_top::ratatui::style::Color;
-use rxsteer_top::{App, Command, Effect, Look, Looks, Position, draw, frame_text};
+use rxsteer_top::{App, Command, Display, Effect, Position, Reading, draw, frame_text};
 use std::time::Duration;
 
 const SECOND_NS: u64 = 1_000_000_000;
-const PLAIN: Looks = Looks { ascii: false, color: false };
-const ASCII: Looks = Looks { ascii: true, color: false };
+const PLAIN: Display = Display { ascii: false, color: false };
+const ASCII: Display = Display { ascii: true, color: false };
 
-fn app(looks: Looks, width: u16, height: u16) -> App {
-    App::new(looks, Duration::from_secs(1), Rect::new(0, 0, width, height))
+fn app(display: Display, width: u16, height: u16) -> App {
+    App::new(display, Duration::from_secs(1), Rect::new(0, 0, width, height))
 }
 
 /// A reading after each CPU has run for this many seconds: a quarter of the time in softirqs, and the less idle the
 /// higher its number.
-fn look(status: Status, seconds: u64) -> Look {
+fn reading(status: Status, seconds: u64) -> Reading {
     let cpus = status.cpus.len() as u64;
     let load = |cpu: u64| {
         let all = seconds * 100;
@@ -32,13 +32,13 @@ fn look(status: Status, seconds: u64) -> Look {
         CpuLoad { cpu: cpu as u32, ticks, ..CpuLoad::default() }
     };
     let load = Load { cpus: (0..cpus).map(load).collect(), ..Load::default() };
-    Look { status, load: Some(load), position: Position { number: 1, count: 1 } }
+    Reading { status, load: Some(load), position: Position { number: 1, count: 1 } }
 }
 
 /// The state after ten readings, one per second.
 fn watched(mut app: App, mut traffic: Traffic) -> App {
     for second in 1..=10 {
-        app.update(look(traffic.look(SECOND_NS, 1000), second));
+        app.update(reading(traffic.advance(SECOND_NS, 1000), second));
     }
     app
 }
@@ -79,12 +79,12 @@ fn shadow_mode_has_what_each_cpu_would_carry() {
     let mut traffic = Traffic::new(4, 300);
     let mut app = app(PLAIN, 80, 24);
     for second in 1..=10 {
-        let mut status = traffic.look(SECOND_NS, 1000);
+        let mut status = traffic.advance(SECOND_NS, 1000);
         status.settings.shadow = true;
         for cpu in &mut status.cpus {
             cpu.would = Some(second * 1000 * (u64::from(cpu.cpu) + 1));
         }
-        app.update(look(status, second));
+        app.update(reading(status, second));
     }
     let text = compare("shadow", &app);
     assert!(text.contains("would/s") && !text.contains("waiting"), "{text}");
@@ -126,7 +126,7 @@ fn colours_are_used_only_where_they_are_wanted() {
     let mut traffic = Traffic::new(4, 30);
     traffic.drops = true;
     let colours = |color| {
-        let app = watched(app(Looks { ascii: false, color }, 80, 24), traffic.clone());
+        let app = watched(app(Display { ascii: false, color }, 80, 24), traffic.clone());
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
         draw(&app, &mut buffer);
         let colored = buffer.content.iter().filter(|cell| cell.fg != Color::Reset).count();
@@ -150,7 +150,7 @@ fn hostile_names_are_escaped() {
     status.threads_problem = Some(hostile.to_owned());
     let event = serde_json::json!({ "number": 1, "time_ns": 0, "kind": hostile, "text": hostile });
     status.events = vec![serde_json::from_value(event).expect("it is an event")];
-    let mut traffic = Traffic::new(2, 3).look(SECOND_NS, 10);
+    let mut traffic = Traffic::new(2, 3).advance(SECOND_NS, 10);
     for (flow, name) in traffic.largest_flows.iter_mut().zip([
         hostile,
         "表表表表表表表表表表表表表表表表表表表表表表",
@@ -161,7 +161,7 @@ fn hostile_names_are_escaped() {
     status.largest_flows = traffic.largest_flows;
     for (width, height) in [(80, 24), (120, 40)] {
         let mut app = app(PLAIN, width, height);
-        app.update(look(status.clone(), 1));
+        app.update(reading(status.clone(), 1));
         let text = compare(&format!("{width}x{height}-hostile"), &app);
         assert!(!text.replace('\n', "").contains(char::is_control) && !text.contains('\u{202e}'));
         app.lose(hostile);
@@ -170,7 +170,7 @@ fn hostile_names_are_escaped() {
 }
 
 #[test]
-fn lost_instance_keeps_its_last_look() {
+fn lost_instance_keeps_its_last_reading() {
     let mut app = watched(app(PLAIN, 80, 24), Traffic::new(4, 300));
     app.lose("no instance can be reached at /run/rxsteer/4711.sock");
     assert!(compare("80x24-lost", &app).contains("NO ANSWER, trying again: no instance"));
@@ -243,7 +243,7 @@ fn panels_scroll_as_far_as_they_have_rows() {
     key(&mut app, KeyCode::End);
     app.resize(Rect::new(0, 0, 120, 60));
     assert!(frame_text(&app).contains("to 300 of 300"));
-    app.update(look(Traffic::new(4, 2).look(SECOND_NS, 10), 11));
+    app.update(reading(Traffic::new(4, 2).advance(SECOND_NS, 10), 11));
     assert!(frame_text(&app).contains("10.0.0.1:"));
 }
 
@@ -293,31 +293,31 @@ fn every_size_is_drawn_within_its_lines() {
 }
 
 #[test]
-fn first_look_and_none_are_drawn() {
+fn first_reading_and_none_are_drawn() {
     let app_without = app(PLAIN, 80, 24);
     assert!(frame_text(&app_without).contains("waiting for an answer"));
     let mut app = app(PLAIN, 80, 24);
-    app.update(look(Traffic::new(4, 10).look(SECOND_NS, 1000), 1));
-    compare("80x24-first-look", &app);
+    app.update(reading(Traffic::new(4, 10).advance(SECOND_NS, 1000), 1));
+    compare("80x24-first-reading", &app);
 }
 
 #[test]
-fn states_are_said_in_words() {
+fn states_are_reported_in_words() {
     let mut traffic = Traffic::new(2, 0);
-    let mut status = traffic.look(SECOND_NS, 10);
+    let mut status = traffic.advance(SECOND_NS, 10);
     (status.guarded, status.settings.flow_stats) = (false, false);
     status.settings.shadow = true;
     let mut app = app(PLAIN, 120, 24);
-    app.update(look(status.clone(), 1));
+    app.update(reading(status.clone(), 1));
     let text = frame_text(&app);
     for words in ["order guard bypassed", "flows are not counted", ", shadow"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     status.changing = true;
-    app.update(look(status.clone(), 1));
+    app.update(reading(status.clone(), 1));
     assert!(frame_text(&app).contains("a change is in progress"));
     status.settings.order_guard = false;
-    app.update(look(status, 1));
+    app.update(reading(status, 1));
     assert!(frame_text(&app).contains("! order guard OFF by the settings"));
     app.end("THE REPLAY IS OVER: this is the last reading");
     assert!(frame_text(&app).contains("THE REPLAY IS OVER"));

@@ -1,4 +1,4 @@
-//! The measured cases: frames in memory are parsed, hashed, decided on and handed over to one worker whose handler
+//! The measured cases: frames in memory are parsed, hashed, decided on and handed off to one worker whose handler
 //! does nothing. The baseline is the same work with one `crossbeam-channel` send per packet.
 
 use hashbrown::HashMap;

@@ -59,7 +59,7 @@ pub(crate) struct BacklogSender {
     block_number: u64,
     closed: Arc<AtomicBool>,
     /// The batch in which [`BacklogSender::waiting`] last read the worker's position.
-    looked_in: u32,
+    read_in_batch: u32,
     /// Whether a descriptor is written and not yet published.
     pub(crate) touched: bool,
     /// The counts of what was sent, and the CPU.
@@ -77,7 +77,7 @@ pub(crate) struct BacklogReceiver {
     block: Option<Arc<Block>>,
     /// Whether that block is lent, so that it must be released with its last packet in this backlog.
     block_is_lent: bool,
-    /// The position at which `block` was taken from the queue, so that a second look at the same list does not take
+    /// The position at which `block` was taken from the queue, so that a second read of the same list does not take
     /// another block.
     block_taken_at: Option<u32>,
     closed: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ pub(crate) fn backlog(
             blocks: block_sender,
             block_number: 0,
             closed: closed.clone(),
-            looked_in: 0,
+            read_in_batch: 0,
             touched: false,
             progress: Arc::new(BacklogProgress::new(cpu)),
         },
@@ -178,8 +178,8 @@ impl BacklogSender {
     #[inline]
     pub(crate) fn waiting(&mut self, batch: u32) -> (u32, u32) {
         let limit = self.ring.limit();
-        if self.ring.waiting_at_most() >= limit / 2 && self.looked_in != batch {
-            self.looked_in = batch;
+        if self.ring.waiting_at_most() >= limit / 2 && self.read_in_batch != batch {
+            self.read_in_batch = batch;
             self.ring.completed();
         }
         (self.ring.waiting_at_most(), limit)
@@ -272,14 +272,14 @@ impl BacklogReceiver {
     pub(crate) fn complete(&mut self, count: u32) {
         self.ring.complete(count);
         if self.block_is_lent {
-            self.let_go();
+            self.release_lent();
         }
     }
 
     /// Releases lent memory when this backlog has no more packets of it. None can follow: each published list of lent
     /// memory begins with a separate reference.
     #[inline(never)]
-    fn let_go(&mut self) {
+    fn release_lent(&mut self) {
         let next = self.ring.list(1).first();
         if next.is_none_or(|next| next.frame & NEW_BLOCK != 0) {
             self.block = None;
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn list_ends_where_the_block_does_and_may_be_looked_at_twice() {
+    fn list_ends_where_the_block_does_and_may_be_read_twice() {
         let (mut sender, mut receiver) = backlog(CpuId::new(0).unwrap(), true, 8, 8);
         let blocks = [block_of(&[b"a", b"bb"]), block_of(&[b"ccc"])];
         for (number, block) in (1..).zip(&blocks) {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn lent_memory_is_let_go_of_with_its_last_packet() {
+    fn lent_memory_is_released_with_its_last_packet() {
         let (mut sender, mut receiver) = backlog(CpuId::new(0).unwrap(), true, 8, 8);
         let memory: Arc<[u8]> = (*b"abcd").into();
         let mut block = Block::new();

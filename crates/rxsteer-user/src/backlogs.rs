@@ -24,12 +24,12 @@ pub(crate) struct FramesOfBlock<'a> {
 
 /// How long an RX thread sleeps at a time, and how often, while the worker on its CPU catches up. A longer sleep could
 /// leave the workers of other CPUs without packets.
-pub(crate) const REST: Duration = Duration::from_micros(50);
-const MOST_RESTS: u32 = 2;
+pub(crate) const MIN_PAUSE: Duration = Duration::from_micros(50);
+const MAX_PAUSES: u32 = 2;
 
 /// The longest such sleep while packets wait for all other CPUs. The RX ring of an AF_XDP socket (2048 frames) takes what arrives
 /// meanwhile. Each sleep costs two switches between the threads, so fewer sleeps leave more time for packets.
-const LONGEST_REST: Duration = Duration::from_micros(400);
+const MAX_PAUSE: Duration = Duration::from_micros(400);
 
 /// How long received packets wait for room after receiving was stopped. Workers that make progress take them sooner.
 const ROOM_AFTER_STOP: Duration = Duration::from_millis(100);
@@ -95,7 +95,7 @@ pub(crate) struct BacklogSet {
     pub(crate) own: u16,
     pub(crate) own_unkicked: bool,
     /// How long the next sleep is in which the worker on this CPU catches up.
-    pub(crate) rest: Duration,
+    pub(crate) pause: Duration,
     /// The backlog that had no room for the last packet, if that packet must wait.
     pub(crate) full: usize,
     pub(crate) on_full: OnFull,
@@ -157,7 +157,7 @@ impl BacklogSet {
 
     pub(crate) fn is_served(&self, cpu: CpuId) -> bool {
         let backlog = self.backlog_of.get(cpu.index()).copied().unwrap_or(u16::MAX);
-        self.group.slots.get(usize::from(backlog)).is_some_and(|slot| !slot.is_left())
+        self.group.slots.get(usize::from(backlog)).is_some_and(|slot| !slot.has_left())
     }
 
     /// Whether the thread must wait for memory instead of dropping.
@@ -250,22 +250,22 @@ impl BacklogSet {
         let mut others = self.backlogs.iter_mut().enumerate().filter(|(index, _)| *index != own);
         let others_have_packets =
             others.all(|(_, other)| other.waiting_and_completed().0 > half / 2);
-        let longest = if others_have_packets { LONGEST_REST } else { REST };
-        for _ in 0..MOST_RESTS {
-            std::thread::sleep(self.rest.min(longest));
+        let longest = if others_have_packets { MAX_PAUSE } else { MIN_PAUSE };
+        for _ in 0..MAX_PAUSES {
+            std::thread::sleep(self.pause.min(longest));
             let before = completed;
             (waiting, completed) = self.own().waiting_and_completed();
             if completed == before {
-                self.rest = REST;
+                self.pause = MIN_PAUSE;
                 return;
             }
             if waiting <= half {
                 if waiting < half / 4 {
-                    self.rest = (self.rest / 2).max(REST);
+                    self.pause = (self.pause / 2).max(MIN_PAUSE);
                 }
                 return;
             }
-            self.rest = (self.rest * 2).min(longest);
+            self.pause = (self.pause * 2).min(longest);
         }
     }
 
@@ -287,10 +287,10 @@ impl BacklogSet {
     #[cold]
     pub(crate) fn wait_for_room(&mut self, stop: &Stop<'_>) -> Room {
         self.kick_own();
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while !self.backlogs[self.full].has_room() && !self.group.is_lost() {
-            looks += 1;
-            if !looks.is_multiple_of(64) {
+            polls += 1;
+            if !polls.is_multiple_of(64) {
                 std::hint::spin_loop();
                 continue;
             }

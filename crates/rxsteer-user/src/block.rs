@@ -422,9 +422,9 @@ pub(crate) struct BlockPool {
 impl BlockPool {
     /// How many shared blocks in use are skipped when a block is taken. Idle or slow workers keep some blocks, and these
     /// must not hide the free ones after them. Skipped blocks move to the end, so the next search sees others.
-    const LOOKS: usize = 4;
+    const MAX_PROBES: usize = 4;
     /// The same if there is no other way to get a block.
-    const LOOKS_IN_NEED: usize = 256;
+    const MAX_PROBES_IN_NEED: usize = 256;
 
     /// A pool for `backlogs` backlogs.
     pub(crate) fn new(backlogs: usize) -> BlockPool {
@@ -443,9 +443,9 @@ impl BlockPool {
 
     /// Takes an empty block, or `None` while workers hold all memory.
     pub(crate) fn take(&mut self) -> Option<Arc<Block>> {
-        self.collect(Self::LOOKS);
+        self.collect(Self::MAX_PROBES);
         if self.free.is_empty() && self.memory >= self.most_memory {
-            self.collect(Self::LOOKS_IN_NEED);
+            self.collect(Self::MAX_PROBES_IN_NEED);
         }
         if let Some(mut block) = self.free.pop() {
             self.memory -= block.memory();
@@ -455,20 +455,20 @@ impl BlockPool {
         (self.memory < self.most_memory).then(|| Arc::new(Block::new()))
     }
 
-    /// Moves shared blocks that no thread holds any more to the free ones, until it has skipped `looks` blocks that are
-    /// in use.
-    fn collect(&mut self, looks: usize) {
-        let mut looks = looks.min(self.shared.len());
+    /// Moves shared blocks that no thread holds any more to the free ones, until it has skipped `probes` blocks that
+    /// are in use.
+    fn collect(&mut self, probes: usize) {
+        let mut probes = probes.min(self.shared.len());
         while let Some(mut block) = self.shared.pop_front() {
             if Arc::get_mut(&mut block).is_some() {
                 self.free.push(block);
                 continue;
             }
             self.shared.push_back(block);
-            if looks == 0 {
+            if probes == 0 {
                 break;
             }
-            looks -= 1;
+            probes -= 1;
         }
     }
 

@@ -150,7 +150,9 @@ impl Switch {
             let bytes_of = |config: &SteerConfig| config.table_memory(now.plan.producers());
             let bytes = bytes_of(&config);
             // Tables that stay as they are take no memory.
-            if bytes != bytes_of(now.plan.config()) && !memory::is_left(bytes + memory::RESERVE) {
+            if bytes != bytes_of(now.plan.config())
+                && !memory::is_available(bytes + memory::RESERVE)
+            {
                 return Err(ChangeError::Memory(bytes));
             }
             let plan = Arc::new(now.plan.next(&config)?);
@@ -218,7 +220,7 @@ impl Schedule {
     /// Makes every change that is due when an RX thread that has received `packets` reaches a batch whose first
     /// packet was received at `time_ns`.
     #[cold]
-    pub(crate) fn come_to(&self, time_ns: u64, packets: u64, switch: &Switch) {
+    pub(crate) fn advance_to(&self, time_ns: u64, packets: u64, switch: &Switch) {
         let elapsed = time_ns.saturating_sub(*self.begin_ns.get_or_init(|| time_ns));
         // ORDER: Relaxed, here and below; a thread with an old value reads the new one under the lock.
         let is_due = || match self.changes.get(self.next.load(Ordering::Relaxed)) {

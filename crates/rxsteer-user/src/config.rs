@@ -306,7 +306,7 @@ impl PipelineConfig {
         }
         self.steer_config().check()?;
         let bytes = self.memory_at_start();
-        if !memory::is_left(bytes + memory::RESERVE) {
+        if !memory::is_available(bytes + memory::RESERVE) {
             return Err(PipelineError::Memory(bytes));
         }
         if !self.changes.is_empty() {

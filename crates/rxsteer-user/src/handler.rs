@@ -121,7 +121,7 @@ impl<'a> Packet<'a> {
 
     /// Reads the headers: the key, the ports, the offsets of the headers. It looks into tunnels as steering does.
     ///
-    /// The RX thread hands over only the hash, so this call reads the headers again: a key would add 40 bytes to a
+    /// The RX thread hands off only the hash, so this call reads the headers again: a key would add 40 bytes to a
     /// descriptor of 16 bytes, and most handlers read the frame anyway.
     #[inline]
     #[must_use]

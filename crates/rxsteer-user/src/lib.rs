@@ -1,4 +1,4 @@
-//! The userspace receive path of rxsteer: frames are dissected, hashed, steered to CPUs, handed over in lists, and
+//! The userspace receive path of rxsteer: frames are dissected, hashed, steered to CPUs, handed off in lists, and
 //! processed by workers, each flow in order.
 //!
 //! ```text
@@ -71,7 +71,7 @@ pub use pace::{Pace, Speed};
 pub use packet_clock::PacketClock;
 pub use pipeline::{Control, Pipeline, StillReceiving, run};
 pub use printable::{printable, shown};
-pub use rebalance::{MOST_MOVES_KEPT, MovedByLoad, MovesByLoad};
+pub use rebalance::{MAX_MOVES_KEPT, MovedByLoad, MovesByLoad};
 pub use receiver::Receiver;
 pub use report::{CpuReport, Report};
 #[cfg(feature = "json")]

@@ -7,10 +7,10 @@ use std::hint::black_box;
 pub(crate) const RESERVE: u64 = 40 << 20;
 
 /// Blocks received between two checks.
-pub(crate) const BLOCKS_BETWEEN_LOOKS: u64 = 64;
+pub(crate) const BLOCKS_BETWEEN_CHECKS: u64 = 64;
 
 /// Whether this many bytes can be allocated now, in one piece. They are not kept.
-pub(crate) fn is_left(bytes: u64) -> bool {
+pub(crate) fn is_available(bytes: u64) -> bool {
     let Ok(bytes) = usize::try_from(bytes) else { return false };
     let mut memory: Vec<u8> = Vec::new();
     let is_there = memory.try_reserve_exact(bytes).is_ok();
@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn memory_beyond_any_machine_is_not_there() {
-        assert!(is_left(RESERVE) && is_left(0));
-        assert!(!is_left(1 << 60) && !is_left(u64::MAX));
+        assert!(is_available(RESERVE) && is_available(0));
+        assert!(!is_available(1 << 60) && !is_available(u64::MAX));
     }
 }

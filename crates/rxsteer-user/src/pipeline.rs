@@ -7,7 +7,7 @@
 //! ```
 
 use crate::backlog::{BacklogReceiver, BacklogSender, backlog};
-use crate::backlogs::{BacklogSet, REST};
+use crate::backlogs::{BacklogSet, MIN_PAUSE};
 use crate::block::{Block, BlockPool};
 use crate::change::{ChangeError, FlowRecorder, Schedule, SteerChange, Switch};
 use crate::clock::Clock;
@@ -147,7 +147,7 @@ impl<H: Handler> Pipeline<H> {
         let handlers: Vec<H> = group.slots.iter().map(|slot| handler(slot.cpu)).collect();
         for ((slot, backlogs), handler) in group.slots.iter().zip(backlogs_by_cpu).zip(handlers) {
             let worker = Worker {
-                idle_looks: idle_looks(config, slot.cpu, pin),
+                idle_polls: idle_polls(config, slot.cpu, pin),
                 measures: config.measure_load,
                 ticks: config.tick.map(Ticks::new),
                 slot: slot.clone(),
@@ -332,7 +332,7 @@ fn receivers(
                 backlog_of: backlog_of.clone(),
                 own: backlog_of[queue_cpu.index()],
                 own_unkicked: false,
-                rest: REST,
+                pause: MIN_PAUSE,
                 full: 0,
                 on_full: config.on_full,
                 group: shared.group.clone(),
@@ -344,7 +344,7 @@ fn receivers(
             open: None,
             blocks_sealed: 0,
             block_number: 0,
-            blocks_at_look: 0,
+            blocks_at_check: 0,
             packet_clock: PacketClock::default(),
             progress: Arc::new(progress),
             kernel_drops: 0,
@@ -359,10 +359,10 @@ fn receivers(
     (receivers, backlogs_by_cpu)
 }
 
-/// How often an idle worker looks for packets before it sleeps. To wake it costs the RX thread a system call, and 20 µs
-/// until it runs. On a separate CPU it therefore looks for about that long. If it shares the CPU with a receiver, looking
-/// would only keep the receiver from running.
-fn idle_looks(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
+/// How often an idle worker polls for packets before it sleeps. To wake it costs the RX thread a system call, and 20 µs
+/// until it runs. On a separate CPU it therefore polls for about that long. If it shares the CPU with a receiver,
+/// polling would only keep the receiver from running.
+fn idle_polls(config: &PipelineConfig, cpu: CpuId, pinned: bool) -> u32 {
     if pinned && !config.rx_cpus.contains(&cpu) { 2000 } else { 0 }
 }
 

@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The number of moves that are kept for reports. Later ones are only counted.
-pub const MOST_MOVES_KEPT: usize = 4096;
+pub const MAX_MOVES_KEPT: usize = 4096;
 
 /// How often the other load of the CPUs is read.
-const LOOK: Duration = Duration::from_millis(200);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// If a thread's packets go back in time by more than this, the clock was set back.
 const SET_BACK_NS: u64 = 1_000_000_000;
@@ -45,7 +45,7 @@ pub struct MovesByLoad {
     pub intervals: u64,
     /// The number of buckets that moved.
     pub moved: u64,
-    /// The first of these moves, up to [`MOST_MOVES_KEPT`].
+    /// The first of these moves, up to [`MAX_MOVES_KEPT`].
     pub first: Vec<MovedByLoad>,
 }
 
@@ -80,7 +80,7 @@ impl Rebalancing {
             // Without this thread only the time of workers counts.
             let _ = std::thread::Builder::new()
                 .name("rxsteer-load".to_owned())
-                .spawn(move || look_at_other_work(&shared));
+                .spawn(move || sample_other_work(&shared));
         }
         rebalancing
     }
@@ -97,7 +97,7 @@ impl Rebalancing {
     /// Ends the interval if a batch whose first packet was received at `time_ns` comes after it, and publishes moves
     /// through `switch`. `last_ns` is the time of this thread's previous batch.
     #[inline]
-    pub(crate) fn come_to(
+    pub(crate) fn advance_to(
         &self,
         time_ns: u64,
         last_ns: &mut u64,
@@ -142,7 +142,7 @@ impl Rebalancing {
             let Some(made) = decide(plan, balancer, load, elapsed_ns) else { return Vec::new() };
             moves.intervals += 1;
             moves.moved += made.len() as u64;
-            let room = MOST_MOVES_KEPT - moves.first.len();
+            let room = MAX_MOVES_KEPT - moves.first.len();
             let after_ns = time_ns.saturating_sub(begin_ns);
             let kept = made.iter().take(room);
             moves.first.extend(kept.map(|bucket| MovedByLoad { after_ns, bucket: *bucket }));
@@ -157,11 +157,11 @@ impl Rebalancing {
 
 /// Reads the other load of CPUs with workers until the pipeline ends. If the kernel does not report it, it counts as
 /// none.
-fn look_at_other_work(shared: &Weak<Rebalancing>) {
-    let begun = Instant::now();
+fn sample_other_work(shared: &Weak<Rebalancing>) {
+    let started = Instant::now();
     let mut other = OtherWork::default();
     loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SAMPLE_INTERVAL);
         let Some(shared) = shared.upgrade() else { return };
         if !shared.is_used.load(Ordering::Relaxed) {
             continue;
@@ -172,7 +172,7 @@ fn look_at_other_work(shared: &Weak<Rebalancing>) {
             ours_ns[worker.cpu.index()] = worker.work().0;
         }
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let now_ns = begun.elapsed().as_nanos() as u64;
+        let now_ns = started.elapsed().as_nanos() as u64;
         let shares = other.read(now_ns, &stat, ours_ns).unwrap_or_default();
         for (worker, millionths) in &shared.workers {
             let share = shares.get(worker.cpu.index()).copied().unwrap_or(0.0);
@@ -239,7 +239,7 @@ mod tests {
         let (mut counts, mut last_ns) = (Vec::new(), 0);
         for time_ns in (0..ms).map(|ms| ms * MS) {
             let balance = *seen.value().plan.config().policy.balance().unwrap();
-            rebalancing.come_to(time_ns, &mut last_ns, &balance, &switch);
+            rebalancing.advance_to(time_ns, &mut last_ns, &balance, &switch);
             if switch.has_changed(&seen) {
                 seen = switch.see();
                 steering.change(&seen.value().plan, &mut Idle::default());

@@ -63,7 +63,7 @@ pub struct Receiver {
     /// The number of the block that is being steered, from 1. Each list of lent memory has a separate number.
     pub(crate) block_number: u64,
     /// The value of `blocks_sealed` when memory was last checked.
-    pub(crate) blocks_at_look: u64,
+    pub(crate) blocks_at_check: u64,
     /// The time of its packets, for policies that use it.
     pub(crate) packet_clock: PacketClock,
     /// What it counts.
@@ -289,11 +289,11 @@ impl Receiver {
     ) -> Room {
         let frames = &block.frames()[first..first + count];
         if let Some(schedule) = &self.schedule {
-            schedule.come_to(frames[0].timestamp_ns, self.progress.packets.get(), &self.switch);
+            schedule.advance_to(frames[0].timestamp_ns, self.progress.packets.get(), &self.switch);
         }
         if let Some(balance) = self.steering.plan().config().policy.balance() {
             let time_ns = frames[0].timestamp_ns;
-            self.rebalancing.come_to(time_ns, &mut self.balanced_ns, balance, &self.switch);
+            self.rebalancing.advance_to(time_ns, &mut self.balanced_ns, balance, &self.switch);
         }
         if self.switch.has_changed(&self.settings) {
             self.change();

@@ -41,9 +41,9 @@ pub struct CpuReport {
 }
 
 impl CpuReport {
-    /// Packets meant for this CPU, whether processed or dropped.
+    /// Packets steered to this CPU, whether processed or dropped.
     #[must_use]
-    pub fn meant(&self) -> u64 {
+    pub fn steered(&self) -> u64 {
         self.packets + self.drops.total()
     }
 }
@@ -209,15 +209,15 @@ impl<H> Report<H> {
     /// as well. CPUs that packets are not steered to count only if packets were meant for them.
     #[must_use]
     pub fn imbalance(&self) -> Option<f64> {
-        let meant = self.per_cpu.iter().map(CpuReport::meant);
-        let (most, all) = (meant.clone().max()?, meant.sum::<u64>());
+        let steered = self.per_cpu.iter().map(CpuReport::steered);
+        let (most, all) = (steered.clone().max()?, steered.sum::<u64>());
         (all > 0).then(|| most as f64 * self.cpus_in_use() as f64 / all as f64)
     }
 
     /// The number of CPUs that packets are steered to, or that any packet was meant for.
     #[must_use]
     pub fn cpus_in_use(&self) -> usize {
-        self.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.meant() > 0).count()
+        self.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.steered() > 0).count()
     }
 
     /// The queueing delays of all CPUs together, in nanoseconds.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   own backlogs until empty ──► what waits in every other backlog ──► again
-//!        nothing anywhere ──► look a few times more ──► sleep until kicked
+//!        nothing anywhere ──► poll a few times more ──► sleep until kicked
 //! ```
 //!
 //! Invariant: a packet counts as completed only after its handler has returned.
@@ -30,7 +30,7 @@ const WEIGHT: u32 = 64;
 /// kernel's `netdev_budget` of polls times their weight.
 const OWN_BUDGET: u32 = 300 * WEIGHT;
 
-/// The largest number of pauses of an idle worker between two looks for work.
+/// The largest number of pauses of an idle worker between two polls for work.
 const IDLE_PAUSES: u32 = 32;
 
 /// The results of a worker.
@@ -61,8 +61,8 @@ pub(crate) struct Worker<H> {
     pub(crate) switch: Arc<Switch>,
     /// How far the RX thread looked into the frames.
     pub(crate) options: DissectOptions,
-    /// How often it looks for work before it sleeps.
-    pub(crate) idle_looks: u32,
+    /// How often it polls for work before it sleeps.
+    pub(crate) idle_polls: u32,
     /// Whether the handler's time is counted.
     pub(crate) measures: bool,
     /// When to call the handler's tick.
@@ -76,7 +76,7 @@ enum End {
 }
 
 /// The backlog and the number of packets that the handler is processing now.
-type InHand = Option<(usize, u32)>;
+type InProgress = Option<(usize, u32)>;
 
 impl<H: Handler> Worker<H> {
     /// Serves the backlogs until no packet can follow, or until it is stopped or dies.
@@ -85,8 +85,8 @@ impl<H: Handler> Worker<H> {
         self.slot.sleeper.serve();
         let mut slots = vec![self.slot.clone()];
         let progress = self.slot.progress.clone();
-        let mut in_hand = None;
-        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut slots, &mut in_hand)));
+        let mut in_progress = None;
+        let end = catch_unwind(AssertUnwindSafe(|| self.serve(&mut slots, &mut in_progress)));
         let mut panicked = false;
         let failure = match end {
             Ok(End::Finished) => None,
@@ -96,7 +96,7 @@ impl<H: Handler> Worker<H> {
                 Some(format!("its handler panicked: {}", panic_text(&*panic)))
             }
         };
-        if let Some((backlog, packets)) = in_hand {
+        if let Some((backlog, packets)) = in_progress {
             self.backlogs[backlog].complete(packets);
             progress.drops.add(DropReason::WorkerLost, u64::from(packets));
         }
@@ -117,8 +117,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, in_hand: &mut InHand) -> End {
-        let mut looks = 0;
+    fn serve(&mut self, slots: &mut Vec<Arc<WorkerSlot>>, in_progress: &mut InProgress) -> End {
+        let mut polls = 0;
         loop {
             if self.group.has_abandoned() {
                 self.take_over(slots);
@@ -130,30 +130,30 @@ impl<H: Handler> Worker<H> {
             if self.ticks.as_mut().is_some_and(|ticks| ticks.is_due(self.clock)) {
                 self.handler.tick(self.slot.cpu);
             }
-            if self.poll(in_hand) {
-                looks = 0;
+            if self.poll(in_progress) {
+                polls = 0;
                 continue;
             }
             self.retire_finished_backlogs();
             if self.backlogs.is_empty() && self.group.is_done() {
                 return End::Finished;
             }
-            if looks < self.idle_looks {
-                // Each look fetches the cache line that the RX thread is about to write. A few hundred nanoseconds
-                // between looks leave the line alone and let a list grow.
-                let pauses = (looks + 1).min(IDLE_PAUSES);
+            if polls < self.idle_polls {
+                // Each poll fetches the cache line that the RX thread is about to write. A few hundred nanoseconds
+                // between polls leave the line alone and let a list grow.
+                let pauses = (polls + 1).min(IDLE_PAUSES);
                 for _ in 0..pauses {
                     std::hint::spin_loop();
                 }
-                looks += pauses;
+                polls += pauses;
                 continue;
             }
-            looks = 0;
+            polls = 0;
             // A sleeping worker must not keep a replaced table alive.
             self.recorder.table();
             let limit = self.ticks.as_ref().map(|ticks| ticks.left(self.clock));
             Sleeper::sleep(slots.iter().map(|slot| &slot.sleeper), limit, || {
-                // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this look.
+                // ORDER: Relaxed, as above; `Sleeper::sleep` fences before this poll.
                 self.slot.stop.load(Ordering::Relaxed)
                     || self
                         .backlogs
@@ -167,14 +167,14 @@ impl<H: Handler> Worker<H> {
     }
 
     /// One round over all backlogs. Returns whether there were packets.
-    fn poll(&mut self, in_hand: &mut InHand) -> bool {
+    fn poll(&mut self, in_progress: &mut InProgress) -> bool {
         let mut worked = false;
         for backlog in 0..self.backlogs.len() {
             // Its own backlog is emptied first, within its budget. From the others it takes the packets that wait now.
             let own = self.backlogs[backlog].own;
             let mut waiting = if own { OWN_BUDGET } else { self.backlogs[backlog].ready(u32::MAX) };
             while waiting != 0 {
-                let done = self.process(backlog, waiting.min(WEIGHT), in_hand);
+                let done = self.process(backlog, waiting.min(WEIGHT), in_progress);
                 if done == 0 {
                     break;
                 }
@@ -187,9 +187,9 @@ impl<H: Handler> Worker<H> {
 
     /// Processes the next list of a backlog, up to `most` packets. Returns their number.
     #[inline]
-    fn process(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
+    fn process(&mut self, backlog: usize, most: u32, in_progress: &mut InProgress) -> u32 {
         if self.group.any_removed() {
-            return self.process_without_removed(backlog, most, in_hand);
+            return self.process_without_removed(backlog, most, in_progress);
         }
         let Some(list) = self.backlogs[backlog].next_list(most) else { return 0 };
         let begun_ns = self.clock.now_ns();
@@ -199,7 +199,7 @@ impl<H: Handler> Worker<H> {
         let (cpu, block, packets_of) = (self.slot.cpu, list.block, list.packets);
         let socks = self.recorder.table();
         let list = PacketList { cpu, block, packets: packets_of, socks, options: self.options };
-        *in_hand = Some((backlog, packets));
+        *in_progress = Some((backlog, packets));
         if let Some(check) = &mut self.check {
             check.begin(&list);
             self.handler.handle(&list);
@@ -207,7 +207,7 @@ impl<H: Handler> Worker<H> {
         } else {
             self.handler.handle(&list);
         }
-        *in_hand = None;
+        *in_progress = None;
         self.backlogs[backlog].complete(packets);
         if self.measures {
             self.slot.progress.busy_ns.add(self.clock.now_ns() - begun_ns);
@@ -234,7 +234,12 @@ impl<H: Handler> Worker<H> {
     /// Does the same as `process`, but one packet at a time, after an interface was removed: its waiting packets are
     /// dropped and counted, as the kernel's `flush_backlog` does.
     #[cold]
-    fn process_without_removed(&mut self, backlog: usize, most: u32, in_hand: &mut InHand) -> u32 {
+    fn process_without_removed(
+        &mut self,
+        backlog: usize,
+        most: u32,
+        in_progress: &mut InProgress,
+    ) -> u32 {
         let mut done = 0;
         while done < most {
             let Some(list) = self.backlogs[backlog].next_list(1) else { break };
@@ -247,7 +252,7 @@ impl<H: Handler> Worker<H> {
             if removed {
                 self.slot.progress.drops.add(DropReason::InterfaceRemoved, 1);
             } else {
-                *in_hand = Some((backlog, 1));
+                *in_progress = Some((backlog, 1));
                 if let Some(check) = &mut self.check {
                     check.begin(&list);
                 }
@@ -255,7 +260,7 @@ impl<H: Handler> Worker<H> {
                 if let Some(check) = &mut self.check {
                     check.complete(&list);
                 }
-                *in_hand = None;
+                *in_progress = None;
                 self.count(1, bytes);
             }
             self.backlogs[backlog].complete(1);

@@ -55,7 +55,7 @@ pub(crate) struct WorkerSlot {
 
 impl WorkerSlot {
     /// Whether the slot's own worker is gone; another worker then serves its backlogs.
-    pub(crate) fn is_left(&self) -> bool {
+    pub(crate) fn has_left(&self) -> bool {
         // ORDER: Relaxed; a hint for new hand-offs, and the backlog works in both cases.
         self.left.load(Ordering::Relaxed)
     }
@@ -147,7 +147,7 @@ impl WorkerGroup {
     /// Records that a worker leaves, with the backlogs that it abandons.
     pub(crate) fn leave(&self, abandoned: Abandoned) {
         for slot in &abandoned.slots {
-            // ORDER: Relaxed; see `WorkerSlot::is_left`.
+            // ORDER: Relaxed; see `WorkerSlot::has_left`.
             slot.left.store(true, Ordering::Relaxed);
         }
         self.lock().push(abandoned);

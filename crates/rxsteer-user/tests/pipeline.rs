@@ -88,7 +88,10 @@ fn overload_drops_are_counted_and_nothing_is_lost() {
 }
 
 /// The result of `feed` when the only worker is blocked until everything was received.
-fn held_up(config: &PipelineConfig, feed: impl FnOnce(&mut Receiver)) -> Report<impl Handler> {
+fn with_blocked_worker(
+    config: &PipelineConfig,
+    feed: impl FnOnce(&mut Receiver),
+) -> Report<impl Handler> {
     let (release, gate) = mpsc::channel::<()>();
     let mut gate = Some(gate);
     let (pipeline, mut receivers) = Pipeline::start(config, |_| {
@@ -110,7 +113,7 @@ fn full_backlog_refuses_exactly_what_does_not_fit() {
     let mut config = config("none", "0");
     config.on_full = OnFull::Drop;
     config.max_backlog = 10;
-    let report = held_up(&config, |receiver| {
+    let report = with_blocked_worker(&config, |receiver| {
         receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0)); 25]);
     });
     assert_conserved(&report);
@@ -127,7 +130,7 @@ fn backlog_holds_its_limit_whatever_the_frames() {
         config.on_full = OnFull::Drop;
         config.max_backlog = 1000;
         let frame = vec![0u8; size];
-        let report = held_up(&config, |receiver| {
+        let report = with_blocked_worker(&config, |receiver| {
             for _ in 0..1100 {
                 receiver.netif_rx(&frame, info(0));
                 if !polled {

@@ -145,11 +145,11 @@ fn handlers_are_called_without_packets_where_ticks_are_asked_for() {
     })
     .unwrap();
     let mut receiver = receivers.remove(0);
-    let begun = Instant::now();
+    let started = Instant::now();
     while ticks.iter().any(|ticks| ticks.load(Ordering::Relaxed) < 5) {
         receiver.hand_off(cpu(0), [(&[0u8; 60][..], info(0)); 10]);
         std::thread::sleep(Duration::from_millis(1));
-        assert!(begun.elapsed() < Duration::from_secs(60), "{ticks:?}");
+        assert!(started.elapsed() < Duration::from_secs(60), "{ticks:?}");
     }
     receiver.finish();
     let report = pipeline.finish().unwrap();

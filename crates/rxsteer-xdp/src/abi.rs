@@ -159,7 +159,7 @@ const _: () = {
     assert!(limits::STEER_HYSTERESIS.0 == order::HYSTERESIS);
     assert!(limits::STEER_MAX_BUCKETS.0 == balance::BUCKETS[1] as u32);
     assert!(limits::STEER_BUCKET_SAMPLE.0 == balance::SAMPLE);
-    assert!(limits::STEER_MOST_VOTES.0 == balance::MOST_VOTES);
+    assert!(limits::STEER_MAX_VOTES.0 == balance::MAX_VOTES);
     assert!(limits::STEER_FLOW_LIMIT_HISTORY.0 as usize == flow_limit::FLOW_LIMIT_HISTORY);
     assert!(limits::STEER_GOLDEN_RATIO.0 == slot::hash_32(1, u32::BITS));
     assert!(size_of::<steer_flow_key>() == size_of::<FlowKey>());

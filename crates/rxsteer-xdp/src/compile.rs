@@ -100,7 +100,8 @@ pub(crate) fn compile(
             free += 1;
         }
         let len = (free - first) as u16;
-        let own = rule.action.policy().map(|own| number_of(&own.beside(&settings.policy)));
+        let own =
+            rule.action.policy().map(|own| number_of(&own.with_settings_of(&settings.policy)));
         let policy = own.map_or(0, |number| number as u8 + 1);
         *action = steer_action { first: first as u16, len, passes: passes.into(), policy };
     }

@@ -18,7 +18,7 @@ use rxsteer_core::{
 use std::time::SystemTime;
 
 /// The most RX queues for which a flow is explained.
-const MOST_DECISIONS: usize = 16;
+const MAX_DECISIONS: usize = 16;
 
 /// Where the packets of a flow currently go, and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -288,7 +288,7 @@ fn chosen(mut queue_slots: Vec<QueueSlot>, now: u32) -> Vec<QueueSlot> {
     } else {
         queue_slots.retain(|queue_slot| queue_slot.queue == 0);
     }
-    queue_slots.truncate(MOST_DECISIONS);
+    queue_slots.truncate(MAX_DECISIONS);
     queue_slots
 }
 

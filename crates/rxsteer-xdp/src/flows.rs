@@ -26,7 +26,7 @@ const MIN_TO_RECORD: usize = 1 << 16;
 
 /// How often a line is read again while a program changes it. A change takes a dozen instructions, delayed at most by
 /// interrupts of its CPU, so it ends long before the last attempt.
-const MOST_READS: u32 = 100_000;
+const MAX_READS: u32 = 100_000;
 
 /// The packets and bytes that a flow sent to one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,7 +222,7 @@ impl Lines {
             return None;
         }
         let version = || self.slots.get_number(index, offset_of!(steer_slot, version));
-        for read in 0..MOST_READS {
+        for read in 0..MAX_READS {
             let before = version();
             let slot = self.slots.get(index);
             if slot.rest == 0 && before.is_multiple_of(2) {
@@ -232,7 +232,7 @@ impl Lines {
             // ORDER: Acquire: the reads above are complete before the version is read again. Pairs with the exchange in
             // steer_next_version.
             fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && version() == before || read == MOST_READS - 1 {
+            if before.is_multiple_of(2) && version() == before || read == MAX_READS - 1 {
                 return Some(Line { slot, flow });
             }
             std::hint::spin_loop();

@@ -94,7 +94,7 @@ impl Shared {
     }
 
     /// Returns the number of the first wait that begins from now on.
-    fn ask(&self) -> u64 {
+    fn request(&self) -> u64 {
         let mut state = self.lock();
         state.wanted = state.begun + 1;
         let number = state.wanted;
@@ -163,7 +163,7 @@ impl Graces {
 
     /// Requests a grace period, without waiting for it.
     pub(crate) fn begin(&self) -> Ticket {
-        Ticket(self.shared.ask())
+        Ticket(self.shared.request())
     }
 
     /// Whether the grace period is over. If the wait for it failed, this requests another one.
@@ -186,7 +186,7 @@ impl Graces {
 #[cfg(test)]
 impl Graces {
     /// How many grace periods were requested.
-    pub(crate) fn asked(&self) -> u64 {
+    pub(crate) fn requested(&self) -> u64 {
         self.shared.lock().wanted
     }
 
@@ -303,21 +303,21 @@ mod tests {
                 std::thread::yield_now();
             }
         };
-        let first = shared.ask();
+        let first = shared.request();
         until(&|state| state.begun == first);
         // The wait under way began before this request, so it does not count.
-        let second = shared.ask();
-        assert_eq!((second, shared.ask()), (first + 1, first + 1), "requests share a wait");
+        let second = shared.request();
+        assert_eq!((second, shared.request()), (first + 1, first + 1), "requests share a wait");
         assert!(!is_over(first).unwrap());
         drop(hold);
         until(&|state| state.over == second);
         assert!(is_over(first).unwrap() && is_over(second).unwrap());
-        let third = shared.ask();
+        let third = shared.request();
         assert_eq!(third, 3);
         until(&|state| state.failed.is_some());
         assert_eq!(is_over(third).unwrap_err().to_string(), "no");
         assert!(is_over(second).unwrap());
-        let fourth = shared.ask();
+        let fourth = shared.request();
         until(&|state| state.over == fourth);
         assert!(is_over(third).unwrap(), "a later one counts, too");
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The longest wait, even if the interface has a longer timeout.
-pub(crate) const MOST: Duration = Duration::from_secs(1);
+pub(crate) const MAX: Duration = Duration::from_secs(1);
 
 /// The longest time that the GRO of these interfaces (by index) may hold a frame, if a second has `hz` jiffies. It is
 /// zero if GRO holds none, or if the setting cannot be read.
@@ -37,7 +37,7 @@ fn hold(timeout_ns: u64, hz: u32) -> Duration {
         return Duration::ZERO;
     }
     let jiffy = Duration::from_secs(1) / hz.max(1);
-    Duration::from_nanos(timeout_ns).saturating_add(2 * jiffy).min(MOST)
+    Duration::from_nanos(timeout_ns).saturating_add(2 * jiffy).min(MAX)
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
     fn only_a_timeout_makes_it_hold_and_never_for_long() {
         assert_eq!(hold(0, 250), Duration::ZERO);
         assert_eq!(hold(200_000, 250), Duration::from_micros(8200));
-        assert_eq!(hold(u64::MAX, 100), MOST);
+        assert_eq!(hold(u64::MAX, 100), MAX);
         assert_eq!(longest_hold(&[], 100), Duration::ZERO);
         assert_eq!(longest_hold(&[u32::MAX], 100), Duration::ZERO, "there is no such interface");
     }

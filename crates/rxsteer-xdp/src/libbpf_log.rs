@@ -47,7 +47,7 @@ impl Refusal {
         let named = with_log.or_else(|| log.iter().find(|text| text.contains("prog '")))?;
         let program = named.split('\'').nth(1)?.to_owned();
         let answer = match with_log.and_then(|text| text.split_once(BEGIN)) {
-            Some((_, log)) => last_words(log),
+            Some((_, log)) => last_lines(log),
             None => named.split_once("': ")?.1.trim().to_owned(),
         };
         Some(Refusal { program, answer, log: log.concat() })
@@ -60,7 +60,7 @@ impl Refusal {
 }
 
 /// The last line before the statistics at the end, and the instruction before it, if there is one.
-fn last_words(log: &str) -> String {
+fn last_lines(log: &str) -> String {
     let account =
         ["verification time ", "stack depth ", "insns processed ", "processed ", "-- END"];
     let is_account = |line: &&str| account.iter().any(|start| line.starts_with(start));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_has_the_verifiers_last_words() {
+    fn refusal_has_the_verifiers_last_lines() {
         // Messages of Linux 6.1, shortened.
         let log = [
             "libbpf: prog 'steer_cpumap': BPF program load failed: -EINVAL\n".to_owned(),

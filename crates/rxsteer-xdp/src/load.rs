@@ -367,7 +367,7 @@ const MEASURED_FOR: Duration = Duration::from_millis(80);
 
 /// Jiffies, and the nanoseconds in which they passed.
 fn measure(skel: &SteerSkel<'_>) -> Result<[(u64, u64); MEASUREMENTS], LoadError> {
-    let look = || -> Result<(u64, u64), LoadError> {
+    let read = || -> Result<(u64, u64), LoadError> {
         skel.progs.steer_clock.test_run(ProgramInput::default())?;
         Ok(skel
             .maps
@@ -377,9 +377,9 @@ fn measure(skel: &SteerSkel<'_>) -> Result<[(u64, u64); MEASUREMENTS], LoadError
     };
     let mut measured = [(0, 0); MEASUREMENTS];
     for one in &mut measured {
-        let (jiffies, ns) = look()?;
+        let (jiffies, ns) = read()?;
         std::thread::sleep(MEASURED_FOR);
-        let (later_jiffies, later_ns) = look()?;
+        let (later_jiffies, later_ns) = read()?;
         *one = (later_jiffies.wrapping_sub(jiffies), later_ns.saturating_sub(ns).max(1));
     }
     Ok(measured)

@@ -17,7 +17,7 @@ use crate::flows::EndedFlows;
 use crate::grace::{Grace, Graces, Ticket};
 use crate::latest::Latest;
 use crate::load::{LoadError, Loaded, load};
-use crate::rings::{Look, Snapshot};
+use crate::rings::{DrainSearch, Snapshot};
 use crate::setup::{Settings, SettingsError, Setup};
 use crate::threads::ThreadsError;
 use crate::view::Known;
@@ -40,18 +40,18 @@ pub enum Progress {
 
 /// The searches of the ticks for drained rings; each search takes several ticks.
 #[derive(Debug, Default)]
-struct Looks {
+struct DrainSearches {
     /// Rings at rest.
-    idle: Look,
+    idle: DrainSearch,
     /// Rings past the frames that were sent before the flow limit.
-    limit: Look,
+    limit: DrainSearch,
     /// Retired rings, to mark them delivered, and those that were marked, to delete them.
-    retired: Look,
-    marked: Look,
+    retired: DrainSearch,
+    marked: DrainSearch,
     /// Rings that waiting flows can leave.
-    deferring: Look,
+    deferring: DrainSearch,
     /// All rings, when nothing may be under way.
-    all: Look,
+    all: DrainSearch,
 }
 
 /// The loaded programs with everything that is attached.
@@ -76,15 +76,15 @@ pub struct Path {
     /// Whether the active configuration lets frames pass. It may be an intermediate one on the way to `requested`.
     passes_frames: bool,
     /// Whether the active configuration is the intermediate one that lets all frames pass.
-    lets_pass: bool,
+    passes_all: bool,
     /// Whether all frames of all interfaces go through the receiving CPU's ring.
     is_flushing: bool,
     pub(crate) graces: Graces,
     /// Until this is over, programs may still read the inactive configuration.
     read_until: Option<Ticket>,
     /// Interfaces whose frames are not steered yet, and those that were detached and may still be in use.
-    arriving: Vec<attach::Arriving>,
-    leaving: Vec<attach::Leaving>,
+    attaching: Vec<attach::Attaching>,
+    detaching: Vec<attach::Detaching>,
     /// These links count, and are always attached.
     _counting: [Link; 3],
     /// The program that sees a ring's thread go to sleep: needed where flows may move.
@@ -93,7 +93,7 @@ pub struct Path {
     desired_links: Option<[Link; 3]>,
     /// Set when a flow limit is activated: a snapshot of the frames sent before, which may lack sequence numbers.
     before_limit: Option<Vec<Snapshot>>,
-    looks: Looks,
+    searches: DrainSearches,
     /// The number of deferred frames at the last tick, and the number of ticks since it last grew.
     deferred_before: u64,
     quiet_ticks: u32,
@@ -151,17 +151,17 @@ impl Path {
             is_draining: false,
             unguarded: unguarded::Unguarded::default(),
             passes_frames: false,
-            lets_pass: false,
+            passes_all: false,
             is_flushing: false,
             graces: Graces::new(Grace::new()?)?,
             read_until: None,
-            arriving: Vec::new(),
-            leaving: Vec::new(),
+            attaching: Vec::new(),
+            detaching: Vec::new(),
             _counting: counting,
             switches: None,
             desired_links: None,
             before_limit: None,
-            looks: Looks::default(),
+            searches: DrainSearches::default(),
             deferred_before: 0,
             quiet_ticks: 0,
             regular: None,
@@ -219,7 +219,7 @@ impl Path {
     }
 
     /// Continues what is under way: a change, an interface that was attached or detached, or rings that drain. The owner
-    /// calls this every 50 to 250 ms, and every few milliseconds while [`Path::goes_on_soon`]. It never waits.
+    /// calls this every 50 to 250 ms, and every few milliseconds while [`Path::needs_tick_soon`]. It never waits.
     ///
     /// # Errors
     /// When the kernel refuses a ring (memory) or a tracepoint; the former settings then stay active.
@@ -229,7 +229,7 @@ impl Path {
             self.regular = Some(Instant::now());
             self.loaded.rings.lock().note_sent();
         }
-        self.loaded.rings.lock().mark_idle_delivered(&mut self.looks.idle, &self.graces)?;
+        self.loaded.rings.lock().mark_idle_delivered(&mut self.searches.idle, &self.graces)?;
         self.mark_delivered_before_limit()?;
         // During a change programs may still use the rings that it replaces.
         if self.change.is_none() {
@@ -242,18 +242,18 @@ impl Path {
         }
         self.balance();
         self.are_readers_gone()?;
-        self.go_on_leaving()?;
-        let have_arrived = self.go_on_arriving()?;
+        self.advance_detaching()?;
+        let have_arrived = self.advance_attaching()?;
         self.publish();
         // A failed change is tried again in the next tick.
-        if !self.go_on_changing()? || !have_arrived {
+        if !self.advance_change()? || !have_arrived {
             return Ok(Progress::Waiting);
         }
         self.publish();
         if !self.loaded.rings.lock().retired().is_empty() {
             return Ok(Progress::Draining);
         }
-        self.look_at_switches(is_regular)?;
+        self.update_switch_program(is_regular)?;
         if !self.is_draining {
             self.approach_unguarded()?;
         }
@@ -273,16 +273,16 @@ impl Path {
         self.is_draining = true;
         self.quiet_ticks = 0;
         self.attach_switches()?;
-        self.goes_drained()?;
+        self.continue_drain()?;
         Ok(())
     }
 
     /// Whether the owner should call [`Path::tick`] again within a few milliseconds. Until a grace period is over, frames
     /// take a longer way through other rings, or memory stays reserved.
     #[must_use]
-    pub fn goes_on_soon(&self) -> bool {
+    pub fn needs_tick_soon(&self) -> bool {
         let waits = self.change.is_some() || self.read_until.is_some();
-        waits || !self.arriving.is_empty() || !self.leaving.is_empty()
+        waits || !self.attaching.is_empty() || !self.detaching.is_empty()
     }
 
     /// Continues until no change is under way and all frames of attached interfaces are steered, for an owner that has
@@ -292,7 +292,7 @@ impl Path {
     /// As [`Path::tick`].
     pub fn tick_until_done(&mut self) -> Result<(), LoadError> {
         while self.tick()? == Progress::Waiting {
-            std::thread::sleep(SOON);
+            std::thread::sleep(TICK_PAUSE);
         }
         Ok(())
     }
@@ -302,39 +302,39 @@ impl Path {
     #[must_use]
     pub fn is_drained(&mut self) -> bool {
         // An unknown state counts as not drained.
-        self.is_draining && self.goes_drained().unwrap_or(false)
+        self.is_draining && self.continue_drain().unwrap_or(false)
     }
 
-    fn goes_drained(&mut self) -> io::Result<bool> {
-        let is_at_rest = self.end_change()? && self.go_on_arriving()?;
+    fn continue_drain(&mut self) -> io::Result<bool> {
+        let is_at_rest = self.end_change()? && self.advance_attaching()?;
         let is_guarded = is_at_rest && self.guard_again()? && self.are_unguarded_delivered()?;
-        Ok(is_guarded && self.let_pass()? && self.are_drained()?)
+        Ok(is_guarded && self.pass_all()? && self.are_drained()?)
     }
 
     /// Whether nothing is under way in any ring. The answer takes several calls.
     fn are_drained(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        let (look, all) = (&mut self.looks.all, rings.all());
-        let drained = look.end(&rings, &self.graces)?;
+        let (search, all) = (&mut self.searches.all, rings.all());
+        let drained = search.end(&rings, &self.graces)?;
         let is_drained = drained.iter().map(|ring| &ring.ring).eq(&all);
         if !is_drained {
-            look.begin(&rings, all, &self.graces);
+            search.begin(&rings, all, &self.graces);
         }
         Ok(is_drained)
     }
 
     /// Lets all frames pass: the frames of each flow pass once its earlier frames are delivered. Returns whether every
     /// program does so by now.
-    fn let_pass(&mut self) -> io::Result<bool> {
+    fn pass_all(&mut self) -> io::Result<bool> {
         if self.settings.shadow {
             // Frames already pass, and the slots name rings to which nothing was sent.
             return Ok(true);
         }
-        if !self.lets_pass {
+        if !self.passes_all {
             if !self.activate(&self.settings.without_steering(), false)? {
                 return Ok(false);
             }
-            self.lets_pass = true;
+            self.passes_all = true;
         }
         self.are_readers_gone()
     }
@@ -428,7 +428,7 @@ impl Path {
 const REGULAR: Duration = Duration::from_millis(90);
 
 /// The time between two ticks of [`Path::tick_until_done`].
-const SOON: Duration = Duration::from_millis(1);
+const TICK_PAUSE: Duration = Duration::from_millis(1);
 
 fn attach(name: &'static str, program: &ProgramMut<'_>) -> Result<Link, LoadError> {
     program.attach_trace().map_err(|error| LoadError::Tracepoint(name, error))

@@ -3,7 +3,7 @@
 //! ```text
 //!  the programs ── a flow's line goes to another flow ──► ring buffer ─┐
 //!  the owner ───── an interface is detached ──────────► queue ─────────┼─► FlowRecorder ─► records
-//!  the lines ───── idle, or long since the last record (a look each second) ┘
+//!  the lines ───── idle, or long since the last record (a sweep each second) ┘
 //! ```
 //!
 //! The programs end a flow only when another flow needs its line. So the recorder also sweeps all lines, and reports the
@@ -264,7 +264,7 @@ impl FlowRecorder {
         })
     }
 
-    /// Looks at all lines.
+    /// Reads all lines.
     fn sweep(&mut self, f: &mut impl FnMut(&RecordedFlow)) {
         self.sweeps += 1;
         let known = self.view.known.get();

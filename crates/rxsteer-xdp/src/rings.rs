@@ -10,7 +10,7 @@
 mod drained;
 mod lost;
 
-pub(crate) use drained::{Look, Sent, Snapshot};
+pub(crate) use drained::{DrainSearch, Sent, Snapshot};
 use lost::Account;
 
 use crate::abi::{
@@ -49,12 +49,12 @@ pub(crate) struct Rings {
     before: Box<[Noted]>,
     accounts: Box<[Cell<Account>]>,
     /// The time of the last search for lost frames.
-    looked: Cell<Option<Instant>>,
+    checked: Cell<Option<Instant>>,
     pub(crate) threads: Threads,
     /// By ring: what its thread did, and what the ring lost meanwhile.
     waits: Box<[Cell<Waits>]>,
     /// The start of the time scale of readings.
-    begun: Instant,
+    started: Instant,
 }
 
 /// The rings, shared by two threads: the owner of the path, and a view. Both use the same account of lost frames. A
@@ -105,10 +105,10 @@ impl Rings {
             sent_when_made: vec![0; ring_states.len() as usize].into(),
             before: vec![Noted::default(); ring_states.len() as usize].into(),
             accounts: vec![Cell::new(Account::default()); ring_states.len() as usize].into(),
-            looked: Cell::new(None),
+            checked: Cell::new(None),
             threads,
             waits: vec![Cell::new(Waits::default()); ring_states.len() as usize].into(),
-            begun: Instant::now(),
+            started: Instant::now(),
             ring_states,
             pairs,
             tails,
@@ -224,7 +224,7 @@ impl Rings {
     /// Notes the numbers of frames sent and seen. The tick calls this: a ring whose numbers have not changed since the last
     /// call is at rest.
     pub(crate) fn note_sent(&mut self) {
-        self.look();
+        self.check_losses();
         for ring in self.all() {
             let (sent, seen) = (self.sent(ring), self.ring_states.get(ring).passed as u32);
             let before = self.before[ring as usize];

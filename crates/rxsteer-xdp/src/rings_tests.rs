@@ -1,7 +1,7 @@
 //! Rings in the kernel, with made-up numbers of frames. Needs root; prints SKIPPED without it.
 
 use super::drained::STILL;
-use super::lost::BETWEEN_LOOKS;
+use super::lost::CHECK_INTERVAL;
 use super::*;
 use crate::abi::Mode;
 use crate::grace::{Grace, Graces};
@@ -60,10 +60,10 @@ fn graces() -> Graces {
 
 /// What a tick and the next one find.
 fn have_drained_past(rings: &Rings, snapshots: &[Snapshot]) -> bool {
-    let (mut look, graces) = (Look::default(), graces());
+    let (mut search, graces) = (DrainSearch::default(), graces());
     (0..2).any(|_| {
         graces.until_all_are_over();
-        rings.have_drained_past(snapshots, &mut look, &graces).unwrap()
+        rings.have_drained_past(snapshots, &mut search, &graces).unwrap()
     })
 }
 
@@ -162,7 +162,7 @@ fn what_is_lost_is_found_in_three_ways() {
     assert_eq!(lost_and_waiting_of(rings), (5, room.into()));
     // Losses found by gaps in the numbers, once the earlier counts are certainly visible.
     seen(rings, 0, 20, 32);
-    rings.look();
+    rings.check_losses();
     assert_eq!(rings.lost_and_waiting(0).0, 5, "too early");
     assert_eq!(lost_and_waiting_of(rings), (12, u64::from(room) + 5 - 12 - 20));
     // Some frames without a number arrived after the last frame with one.
@@ -178,11 +178,11 @@ fn what_is_lost_is_found_in_three_ways() {
     assert_eq!(lost_and_waiting_of(rings), (lost, 0), "the gap was known");
 }
 
-/// The lost and the waiting frames of CPU 0's ring, after two looks.
+/// The lost and the waiting frames of CPU 0's ring, after two checks.
 fn lost_and_waiting_of(rings: &Rings) -> (u64, u64) {
     for _ in 0..2 {
-        std::thread::sleep(BETWEEN_LOOKS);
-        rings.look();
+        std::thread::sleep(CHECK_INTERVAL);
+        rings.check_losses();
     }
     rings.lost_and_waiting(0)
 }
@@ -198,14 +198,14 @@ fn numbers_that_wrap_around_lose_nothing() {
         line.word[0] = sent as u32;
         rings.tails.set(0, line);
     };
-    // In steps between two looks; a quarter of each step is lost.
+    // In steps between two checks; a quarter of each step is lost.
     let (mut sent, mut passed) = (0_u64, 0_u64);
     for _ in 0..5 {
         sent += 1 << 30;
         passed += 3 << 28;
         sends(rings, sent);
         seen(rings, 0, passed, sent as u32);
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(CHECK_INTERVAL);
         rings.note_sent();
     }
     assert_eq!(lost_and_waiting_of(rings), (sent - passed, 0));
@@ -214,7 +214,7 @@ fn numbers_that_wrap_around_lose_nothing() {
     for _ in 0..5 {
         sent += 1 << 30;
         sends(rings, sent);
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(CHECK_INTERVAL);
         rings.note_sent();
     }
     assert_eq!(lost_and_waiting_of(rings), (sent - passed - room, room));
@@ -229,9 +229,9 @@ fn what_came_without_a_number_is_delivered_once_its_ring_is_at_rest() {
     let thread = thread_of(&format!("cpumap/0/map:{map}"));
     let rings = &mut *loaded.rings.lock();
     let delivered = |rings: &Rings| {
-        let (mut look, graces) = (Look::default(), graces());
+        let (mut search, graces) = (DrainSearch::default(), graces());
         for _ in 0..2 {
-            rings.mark_idle_delivered(&mut look, &graces).unwrap();
+            rings.mark_idle_delivered(&mut search, &graces).unwrap();
             graces.until_all_are_over();
         }
         rings.pairs.get(0).delivered
@@ -331,27 +331,27 @@ fn frames_sent_while_a_snapshot_was_taken_do_not_count_as_delivered() {
 }
 
 #[test]
-fn look_finds_what_is_drained_a_grace_period_later() {
-    let Some(loaded) = loaded("look_finds_what_is_drained_a_grace_period_later") else { return };
+fn search_finds_what_is_drained_a_grace_period_later() {
+    let Some(loaded) = loaded("search_finds_what_is_drained_a_grace_period_later") else { return };
     let (rings, graces) = (&mut *loaded.rings.lock(), graces());
-    let look = &mut Look::default();
+    let search = &mut DrainSearch::default();
     // These rings do not exist, so nothing can be under way in them.
     send(rings, 0, 5);
-    look.begin(rings, vec![0, 1], &graces);
-    look.begin(rings, vec![2], &graces);
+    search.begin(rings, vec![0, 1], &graces);
+    search.begin(rings, vec![2], &graces);
     send(rings, 1, 1);
     graces.until_all_are_over();
-    let found = look.end(rings, &graces).unwrap();
+    let found = search.end(rings, &graces).unwrap();
     assert_eq!(
         found,
         [rings.sent_by_now(0)],
-        "1 was sent to, and 2 came while a look was under way"
+        "1 was sent to, and 2 came while a search was under way"
     );
-    assert!(look.end(rings, &graces).unwrap().is_empty(), "the look is over");
-    look.begin(rings, Vec::new(), &graces);
-    look.begin(rings, vec![1], &graces);
+    assert!(search.end(rings, &graces).unwrap().is_empty(), "the search is over");
+    search.begin(rings, Vec::new(), &graces);
+    search.begin(rings, vec![1], &graces);
     graces.until_all_are_over();
-    assert_eq!(look.end(rings, &graces).unwrap(), [rings.sent_by_now(1)]);
+    assert_eq!(search.end(rings, &graces).unwrap(), [rings.sent_by_now(1)]);
 }
 
 #[test]

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_are_not_there_are_said_to_be_hidden_and_hold_nothing_up() {
+    fn threads_that_are_not_there_are_reported_to_be_hidden_and_hold_nothing_up() {
         // No map has this id.
         let mut threads = Threads::new([u32::MAX; GENERATIONS as usize], 4);
         threads.adopt(&[0, 2]);

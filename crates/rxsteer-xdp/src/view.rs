@@ -133,12 +133,12 @@ impl View {
     /// it waits for a second one, to find whether the last frames were lost.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.rings.lock().look();
+        self.rings.lock().check_losses();
         // The lock is not held during the wait, so the owner of the path can continue.
         if self.grace.wait().is_ok() {
             let short = {
                 let rings = self.rings.lock();
-                rings.look();
+                rings.check_losses();
                 rings.short()
             };
             // If the wait fails, the frames count as waiting.

@@ -52,7 +52,7 @@ struct Span {
 }
 
 /// The shortest wait that can fill a ring.
-const LEAST_WAIT_NS: u64 = 1_000_000;
+const MIN_WAIT_NS: u64 = 1_000_000;
 
 /// The period over which the rate is measured.
 const RATE_OVER: Duration = Duration::from_secs(1);
@@ -104,7 +104,7 @@ impl Waits {
         let [all, waited, ran] =
             [sum(|span| span.ns), sum(|span| span.waited_ns), sum(|span| span.ran_ns)];
         // A small ring is full after a short wait, so a wait also counts if it is longer than the work.
-        let of = if waited >= all / 10 || waited >= ran.max(LEAST_WAIT_NS) {
+        let of = if waited >= all / 10 || waited >= ran.max(MIN_WAIT_NS) {
             &mut self.lost_waiting
         } else if ran >= all / 2 {
             &mut self.lost_busy

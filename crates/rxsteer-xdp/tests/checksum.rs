@@ -111,7 +111,7 @@ fn partial_checksums_are_distinguished_from_complete_ones() {
         let (v6, tagged) = (rng.random(), rng.random());
         let payload = rng.random_range(0..1460);
         let mut made = made(&mut rng, protocol, v6, tagged, payload);
-        let about = format!(
+        let description = format!(
             "round {round}, protocol {protocol}, IPv6 {v6}, tagged {tagged}, {payload} bytes"
         );
         // Ethernet padding does not belong to the packet.
@@ -122,11 +122,11 @@ fn partial_checksums_are_distinguished_from_complete_ones() {
         let padding = made.frame.split_off(end);
         made.complete();
         let with = |made: &Made| [&made.frame[..], &padding].concat();
-        assert!(!policy.is_partial(&with(&made)), "complete: {about}");
+        assert!(!policy.is_partial(&with(&made)), "complete: {description}");
         let complete = made.frame.clone();
         made.set(made.pseudo);
         if made.frame != complete {
-            assert!(policy.is_partial(&with(&made)), "partial: {about}");
+            assert!(policy.is_partial(&with(&made)), "partial: {description}");
         }
     }
 }

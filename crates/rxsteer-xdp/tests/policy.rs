@@ -16,7 +16,7 @@ use rxsteer_core::PacketRule;
 use rxsteer_core::slot::upper_bits;
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect};
 use rxsteer_xdp::testing::{
-    self, Asked, KernelPolicy, TestAction, TestDevice, TestRules, TestSizes,
+    self, KernelPolicy, RxContext, TestAction, TestDevice, TestRules, TestSizes,
 };
 use std::collections::HashMap;
 
@@ -125,10 +125,10 @@ impl Subject for InKernel {
 
     fn decide(&mut self, packet: &Packet, table: u32) -> Decision {
         let Packet { rx_cpu, queue, device, now, .. } = *packet;
-        let asked = Asked { rx_cpu, queue, device: device.into(), now, has_metadata: true };
+        let context = RxContext { rx_cpu, queue, device: device.into(), now, has_metadata: true };
         let frame = &with_dscp(&self.frames[&packet.hash], packet.rule as u8);
         let before = self.last_packet(table, packet.hash);
-        let decided = self.policy.receive(&asked, frame);
+        let decided = self.policy.receive(&context, frame);
         let after = self.last_packet(table, packet.hash);
         if decided.verdict == XDP_REDIRECT {
             // All frames carry their number, except those that go where their flow's last frame went: every eighth of

@@ -16,7 +16,7 @@ use rxsteer_core::matching::{
 };
 use rxsteer_core::{CpuId, CpuSet, FlowHash};
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect, facts};
-use rxsteer_xdp::testing::{self, Asked, KernelPolicy, TestDevice, TestRules, TestSizes};
+use rxsteer_xdp::testing::{self, KernelPolicy, RxContext, TestDevice, TestRules, TestSizes};
 use std::array::from_fn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -198,7 +198,7 @@ fn the_first_matching_rule_decides() {
             let is_own = *entry & !SOCK_CPUS == of_sock & !SOCK_CPUS;
             let desired = (*entry & SOCK_CPUS).checked_sub(1).filter(|_| is_own);
             let decided = kernel.receive(
-                &Asked {
+                &RxContext {
                     rx_cpu: RX_CPU,
                     queue: 0,
                     device: device.into(),
@@ -275,11 +275,11 @@ fn each_field_is_matched() {
         ("any -> 3", frame(&[8, 0], &v4(0, 89, 40), &udp(0, &[]))),
     ];
     let config = config(STEER_NONE, &[0; STEER_MAX_CPUS as usize]);
-    let asked = Asked { rx_cpu: RX_CPU, queue: 0, device: 0, now: 1000, has_metadata: true };
+    let context = RxContext { rx_cpu: RX_CPU, queue: 0, device: 0, now: 1000, has_metadata: true };
     kernel.configure(&config);
     for (text, frame) in &cases {
         kernel.set_rules(&config, &rules(&[text]));
-        let decided = kernel.receive(&asked, frame);
+        let decided = kernel.receive(&context, frame);
         assert_eq!((decided.by, decided.target), (STEER_BY_MATCH, 3), "{text}");
         // Another address, another port, no tag: none of the rules but the last matches an ARP frame.
         kernel.set_rules(
@@ -293,7 +293,7 @@ fn each_field_is_matched() {
                 "interface eth1 src 10.1.0.0/16 -> 3",
             ]),
         );
-        assert_eq!(kernel.receive(&asked, frame).by, STEER_BY_LOCAL, "{text}");
+        assert_eq!(kernel.receive(&context, frame).by, STEER_BY_LOCAL, "{text}");
     }
 }
 
@@ -309,11 +309,11 @@ fn a_flow_leaves_pass_through_the_ring_of_its_cpu() {
         [&[2; 12][..], &[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]].concat();
     frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x30, 0x39, 0, 53, 0, 8, 0, 0]);
     let config = config(STEER_RPS, &[0; STEER_MAX_CPUS as usize]);
-    let asked = Asked { rx_cpu: RX_CPU, queue: 0, device: 0, now: 1000, has_metadata: true };
+    let context = RxContext { rx_cpu: RX_CPU, queue: 0, device: 0, now: 1000, has_metadata: true };
     kernel.configure(&config);
     let mut send = |rule: &str| {
         kernel.set_rules(&config, &rules(&[rule]));
-        let decided = kernel.receive(&asked, &frame);
+        let decided = kernel.receive(&context, &frame);
         (decided.passes, decided.cpu, decided.seq)
     };
     assert_eq!(send("udp -> pass"), (true, RX_CPU, 0));
@@ -324,14 +324,14 @@ fn a_flow_leaves_pass_through_the_ring_of_its_cpu() {
     kernel.set_pair((RX_CPU, RX_CPU * 2), [3, 3, 3]);
     let mut send = |rule: &str| {
         kernel.set_rules(&config, &rules(&[rule]));
-        let decided = kernel.receive(&asked, &frame);
+        let decided = kernel.receive(&context, &frame);
         (decided.passes, decided.cpu, decided.seq)
     };
     assert_eq!(send("udp -> 3"), (false, 3, 1));
     assert_eq!(send("udp -> pass"), (false, 3, 2), "CPU 3 has not delivered them");
     kernel.set_pair((RX_CPU, 3 * 2), [2, 2, 2]);
     kernel.set_rules(&config, &rules(&["udp -> pass"]));
-    assert!(kernel.receive(&asked, &frame).passes);
+    assert!(kernel.receive(&context, &frame).passes);
 }
 
 /// Tunnel numbers in the test of random rules come from frames; this one names the kinds.
@@ -344,7 +344,7 @@ fn kinds_of_tunnels_are_apart() {
     frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 0, 0, 7]);
     frame.resize(80, 0);
     let config = config(STEER_NONE, &[0; STEER_MAX_CPUS as usize]);
-    let asked = Asked { rx_cpu: RX_CPU, queue: 0, device: 0, now: 1000, has_metadata: true };
+    let context = RxContext { rx_cpu: RX_CPU, queue: 0, device: 0, now: 1000, has_metadata: true };
     kernel.configure(&config);
     for (kind, by) in [
         (TunnelNumber::Spi, STEER_BY_MATCH),
@@ -353,6 +353,6 @@ fn kinds_of_tunnels_are_apart() {
     ] {
         let rule = PacketRule { terms: vec![Term::Tunnel(kind, 7)], action: Action::Local };
         kernel.set_rules(&config, &[rule]);
-        assert_eq!(kernel.receive(&asked, &frame).by, by, "{kind:?}");
+        assert_eq!(kernel.receive(&context, &frame).by, by, "{kind:?}");
     }
 }

@@ -14,7 +14,7 @@ use rxsteer_bpf_native::abi::{
 use rxsteer_bpf_native::policy::NO_CPU;
 use rxsteer_core::slot::upper_bits;
 use rxsteer_packet::{DissectOptions, LinkType, SymmetricHash, dissect};
-use rxsteer_xdp::testing::{self, Asked, KernelPolicy, TestDevice, TestRules, TestSizes};
+use rxsteer_xdp::testing::{self, KernelPolicy, RxContext, TestDevice, TestRules, TestSizes};
 use std::collections::HashMap;
 
 /// The programs with tables of that size; otherwise prints why they are missing, and returns `None`.
@@ -52,8 +52,8 @@ fn unguarded(test: &str, rules: &TestRules<'_>, flow_log: u32) {
         let slot = upper_bits(flow, flow_log);
         let guard = (queue << flow_log) + slot;
         let before = policy.last_packet(guard);
-        let decided =
-            policy.receive(&Asked { rx_cpu, queue, device: 0, now, has_metadata: true }, &frame);
+        let decided = policy
+            .receive(&RxContext { rx_cpu, queue, device: 0, now, has_metadata: true }, &frame);
         // Flow tables are by queue.
         let [begin, len, _, bound] = match rules.rows.get(queue as usize) {
             Some(row) => row.map(u64::from),
@@ -190,8 +190,8 @@ fn frames_without_sequence_number_keep_to_their_ring() {
         // More addresses than the table has entries.
         for now in 0..40_000 {
             let frame = frame(&mut rng);
-            let asked = Asked { rx_cpu: 1, queue: 0, device: 0, now, has_metadata: false };
-            let decided = policy.receive(&asked, &frame);
+            let context = RxContext { rx_cpu: 1, queue: 0, device: 0, now, has_metadata: false };
+            let decided = policy.receive(&context, &frame);
             if frame[12..14] == [0x81, 0] {
                 assert_eq!((decided.verdict, decided.is_changed), (XDP_PASS, false), "{decided:?}");
                 passed += 1;

@@ -9,11 +9,11 @@ use rxsteer_xdp::testing::{Verified, loaded, verify};
 use rxsteer_xdp::{Mode, Setup};
 
 /// The most instructions that the verifier may have to examine in one program.
-const MOST: u32 = 100_000;
+const MAX: u32 = 100_000;
 /// The most stack in bytes that functions that call each other may take, as Linux 6.1 counts it. With clang 19 a chain
 /// takes 32 more than with clang 14. (What the kernel reports includes 24 bytes for each inlined `bpf_loop`, which do not
 /// count against its limit.)
-const MOST_STACK: u32 = 512 - 32;
+const MAX_STACK: u32 = 512 - 32;
 
 #[test]
 fn no_program_nears_a_limit_of_the_verifier() {
@@ -52,10 +52,10 @@ fn no_program_nears_a_limit_of_the_verifier() {
                  stack {} bytes of 512: {deepest:?}",
                 program.deepest_bytes()
             );
-            assert!(program.instructions <= MOST, "{mode}, inner {inner}: {program:?}");
+            assert!(program.instructions <= MAX, "{mode}, inner {inner}: {program:?}");
             // Without flow statistics some functions are never called.
             assert!(!deepest.is_empty() || !flow_stats, "{mode}, inner {inner}: {program:?}");
-            assert!(program.deepest_bytes() <= MOST_STACK, "{mode}, inner {inner}: {program:?}");
+            assert!(program.deepest_bytes() <= MAX_STACK, "{mode}, inner {inner}: {program:?}");
         }
     }
 }

@@ -31,7 +31,7 @@ const MAX_FLOWS: u32 = 100_000;
 /// A flow without a packet for this long has ended, by the times of the capture.
 const IDLE_TIMEOUT_NS: u64 = 60_000_000_000;
 /// The pause between two checks for flows that ended.
-const REST: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The part of one CPU: it counts in the shared table.
 struct Exporter {
@@ -174,7 +174,7 @@ fn export(source: &mut CaptureSource, sink: &mut Sink<impl Write>) -> Result<u64
         });
         while !running.is_finished() {
             table.collect(&mut take);
-            thread::sleep(REST);
+            thread::sleep(PAUSE);
         }
         running.join().unwrap_or_else(|panic| resume_unwind(panic))
     })?;

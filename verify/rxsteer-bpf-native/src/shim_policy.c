@@ -374,7 +374,7 @@ void native_order_passes(struct native_policy *policy, __u32 ring, __u32 rx_cpu,
 		steer_dequeued(&policy->threads[ring], steer_pair_at(rx_cpu, ring), rx_cpu, seq);
 }
 
-void native_order_goes_on(struct native_policy *policy, __u32 ring, __u32 count, __u32 now)
+void native_order_iteration(struct native_policy *policy, __u32 ring, __u32 count, __u32 now)
 {
 	state = policy;
 	steer_ring_goes_on(&policy->threads[ring], ring, count, now);

@@ -88,7 +88,7 @@ impl Model {
     }
 
     /// Time passes, and CPUs send.
-    fn meanwhile(&mut self) {
+    fn run_other_events(&mut self) {
         if self.rng.random_ratio(1, self.tick_every) {
             self.jiffies = self.jiffies.wrapping_add(1);
         }
@@ -147,23 +147,23 @@ impl Model {
                 self.thread.sleeps();
                 self.check();
             }
-            self.meanwhile();
+            self.run_other_events();
             return;
         }
         let count = self.ring.len().min(BULK);
         self.batch.extend(self.ring.drain(..count));
-        self.meanwhile();
+        self.run_other_events();
         for frame in self.batch.clone() {
             self.thread.passes(frame.rx_cpu, frame.carries.then_some(frame.number));
         }
         self.check();
-        self.meanwhile();
+        self.run_other_events();
         let before = self.all_delivered();
-        self.thread.goes_on(count as u32, self.jiffies);
+        self.thread.run_iteration(count as u32, self.jiffies);
         self.went_on += u32::from(before != self.all_delivered());
         self.check();
         while let Some(frame) = self.batch.pop_front() {
-            self.meanwhile();
+            self.run_other_events();
             // GRO holds the frame or hands it on. If GRO is full, its oldest frame goes first.
             if self.held.len() == HELD {
                 self.held.remove(0);
@@ -172,7 +172,7 @@ impl Model {
                 self.held.push((frame, self.jiffies));
             }
         }
-        self.meanwhile();
+        self.run_other_events();
         self.since_flush += count;
         let is_empty = self.ring.is_empty();
         if self.since_flush >= FLUSH_AFTER || is_empty {

@@ -51,8 +51,8 @@ fn random_frames_of_which_a_part_can_be_read_in_place() {
 /// Every frame of every shared capture; also truncated ones, which these are.
 #[test]
 fn captures() {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
-    let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, Into::into);
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
+    let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(default, Into::into);
     let Ok(entries) = std::fs::read_dir(&folder) else {
         // eprintln! does not work here, since the test runner captures its output.
         let _ = writeln!(

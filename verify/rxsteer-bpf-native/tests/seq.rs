@@ -9,7 +9,7 @@ use rxsteer_bpf_native::seq::{Addresses, Number};
 const RINGS: u32 = STEER_MAX_CPUS * STEER_GENERATIONS;
 
 /// Writes `number` into a copy of `frame` and reads it back, if the frame can carry one.
-fn there_and_back(addresses: &mut Addresses, frame: &[u8], number: Number) -> bool {
+fn round_trips(addresses: &mut Addresses, frame: &[u8], number: Number) -> bool {
     let mut carrying = frame.to_vec();
     if !addresses.encode_seq(&mut carrying, number) {
         assert_eq!(carrying, frame, "a frame that can't carry a number is left alone");
@@ -33,7 +33,7 @@ fn random_frames_come_back() {
             rx_cpu: seq % STEER_MAX_CPUS,
             ring: seq % RINGS,
         };
-        carried += u32::from(there_and_back(&mut addresses, &frame, number));
+        carried += u32::from(round_trips(&mut addresses, &frame, number));
     }
     assert!(carried > 1000, "only {carried} frames carried a number");
 }
@@ -58,7 +58,7 @@ fn what_is_under_way_survives_any_address_that_comes_later() {
     for other in 0..5000_u32 {
         let [.., a, b] = other.to_be_bytes();
         refused +=
-            u32::from(!there_and_back(&mut addresses, &frame([6, 1, 2, 3, a, b], true), number));
+            u32::from(!round_trips(&mut addresses, &frame([6, 1, 2, 3, a, b], true), number));
     }
     assert!(refused >= 5000 - STEER_ADDRESSES, "two addresses never share an entry");
     assert_eq!(addresses.decode_seq(&mut under_way), Some(number));
@@ -72,10 +72,10 @@ fn frames_without_a_plain_type_get_no_sequence_number() {
     for (at, byte) in [(12, 0x81), (13, 6), (14, 0x66), (14, 0x05)] {
         let mut other = plain.clone();
         other[at] = byte;
-        assert!(!there_and_back(&mut addresses, &other, Number::default()), "{other:x?}");
+        assert!(!round_trips(&mut addresses, &other, Number::default()), "{other:x?}");
     }
-    assert!(!there_and_back(&mut addresses, &plain[..15], Number::default()), "it is cut");
-    assert!(there_and_back(&mut addresses, &plain, Number::default()));
+    assert!(!round_trips(&mut addresses, &plain[..15], Number::default()), "it is cut");
+    assert!(round_trips(&mut addresses, &plain, Number::default()));
     assert_eq!(addresses.decode_seq(&mut plain.clone()), None);
 }
 
@@ -91,7 +91,7 @@ proptest! {
     #[test]
     fn any_number_comes_back(to: [u8; 6], is_ipv6: bool, seq: u32, rx_cpu in 0..STEER_MAX_CPUS, ring in 0..RINGS) {
         let mut addresses = Addresses::default();
-        let carried = there_and_back(&mut addresses, &frame(to, is_ipv6), Number { seq, rx_cpu, ring });
+        let carried = round_trips(&mut addresses, &frame(to, is_ipv6), Number { seq, rx_cpu, ring });
         prop_assert!(carried);
     }
 }

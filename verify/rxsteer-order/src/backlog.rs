@@ -40,13 +40,13 @@ impl Backlog {
         self.tail.wrapping_sub(self.dequeued)
     }
 
-    pub(crate) fn in_hand(&self) -> usize {
+    pub(crate) fn in_progress(&self) -> usize {
         self.dequeued.wrapping_sub(self.completed) as usize
     }
 
     /// Published packets that a worker can take.
     pub(crate) fn ready(&self) -> usize {
-        self.packets.len() - self.in_hand()
+        self.packets.len() - self.in_progress()
     }
 
     /// Reserves the next packet's position, and returns it.
@@ -68,14 +68,14 @@ impl Backlog {
 
     /// Takes `count` ready packets in hand.
     pub(crate) fn take(&mut self, count: usize) -> impl Iterator<Item = Packet> + '_ {
-        let from = self.in_hand();
+        let from = self.in_progress();
         self.dequeued = self.dequeued.wrapping_add(count as u32);
         self.packets.range(from..from + count).copied()
     }
 
     /// Completes the first packet in hand. Returns whether the count of completed packets wrapped.
     pub(crate) fn complete(&mut self) -> Option<(Packet, bool)> {
-        if self.in_hand() == 0 {
+        if self.in_progress() == 0 {
             return None;
         }
         let packet = self.packets.pop_front()?;

@@ -72,9 +72,9 @@ fn main() -> ExitCode {
         }
         Some(seed) => seed..seed + 1,
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let found = search_shown(seeds, &options);
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     if cli.json {
         println!("{}", as_json(&found, &options, seconds));
     } else {

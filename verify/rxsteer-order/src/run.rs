@@ -19,7 +19,7 @@ const BATCH: usize = 80;
 /// The first [`Violation`] that was found.
 pub fn run(seed: u64, options: &Options) -> Result<Summary, Violation> {
     let mut first = Run::new(seed, options);
-    let fault = match first.go(options.packets) {
+    let fault = match first.run_packets(options.packets) {
         Ok(summary) => return Ok(summary),
         Err(fault) => fault,
     };
@@ -30,7 +30,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Violation> {
         let flow = violation.fault.flow().and_then(|name| again.world.flows.find(name));
         again.world.trace.flow = Some(flow.unwrap_or(u32::MAX));
         again.world.trace.keep = options.trace;
-        let _ = again.go(options.packets);
+        let _ = again.run_packets(options.packets);
         violation.trace = again.world.trace.lines.into();
     }
     Err(violation)
@@ -131,7 +131,7 @@ impl Run {
         }
     }
 
-    fn go(&mut self, packets: u64) -> Result<Summary, Fault> {
+    fn run_packets(&mut self, packets: u64) -> Result<Summary, Fault> {
         loop {
             let left = packets - self.world.summary.received;
             if left == 0 && self.producers.iter().all(Producer::is_idle) {
@@ -348,7 +348,7 @@ impl Run {
     /// sends it: now, and after a change to rules that keep no table.
     fn check_rest(&mut self) -> Result<(), Fault> {
         // Applications would change targets.
-        self.world.meddling = 0;
+        self.world.interference = 0;
         self.check_places()?;
         let mut config = self.plan.config().clone();
         config.policy = self.shape.quiet_policy(&mut self.world.rng);

@@ -37,7 +37,7 @@ pub(crate) struct World {
     full: Refusal,
     guard: Guard,
     /// How often workers and applications continue while a producer decides, in 256 queries.
-    pub(crate) meddling: u32,
+    pub(crate) interference: u32,
     lists: u64,
 }
 
@@ -94,7 +94,7 @@ impl World {
             limit,
             full,
             guard,
-            meddling: rng.pick(&[0, 2, 16, 64]),
+            interference: rng.pick(&[0, 2, 16, 64]),
             lists: 0,
             rng,
             cpus,
@@ -143,7 +143,7 @@ impl World {
         match hand {
             None => self.take_some(worker),
             Some((backlog, _)) => {
-                let mut count = self.backlogs[backlog].in_hand() as u32;
+                let mut count = self.backlogs[backlog].in_progress() as u32;
                 // Sometimes it completes only a part.
                 if self.rng.chance(48) {
                     count = self.rng.between(1, count);
@@ -196,14 +196,14 @@ impl World {
             let count = if lost { &mut self.summary.lost } else { &mut self.summary.completed };
             *count += 1;
         }
-        if self.backlogs[backlog].in_hand() == 0 {
+        if self.backlogs[backlog].in_progress() == 0 {
             self.workers[worker].hand = None;
         }
     }
 
     fn complete_all(&mut self, worker: usize, lost: bool) {
         if let Some((backlog, _)) = self.workers[worker].hand {
-            self.complete(worker, self.backlogs[backlog].in_hand() as u32, lost);
+            self.complete(worker, self.backlogs[backlog].in_progress() as u32, lost);
         }
     }
 
@@ -270,7 +270,7 @@ impl World {
         self.trace.note(None, || format!("the worker of CPU {} is back", self.cpus[worker]));
         for backlog in (worker..self.backlogs.len()).step_by(self.cpus.len()) {
             let before = self.backlogs[backlog].worker;
-            if self.workers[before].hand.is_some_and(|(in_hand, _)| in_hand == backlog) {
+            if self.workers[before].hand.is_some_and(|(in_progress, _)| in_progress == backlog) {
                 // The worker that began a list finishes it.
                 self.complete_all(before, false);
             }
@@ -283,8 +283,8 @@ impl World {
 
     /// Workers and applications continue while a producer decides.
     #[inline]
-    fn meddle(&mut self) {
-        if self.meddling > 0 && self.rng.chance(self.meddling) {
+    fn interfere(&mut self) {
+        if self.interference > 0 && self.rng.chance(self.interference) {
             if self.rng.chance(224) { self.step() } else { self.applications_move(1) }
         }
     }
@@ -312,7 +312,7 @@ impl View<'_> {
 
 impl Backlogs for View<'_> {
     fn reserve(&mut self, cpu: CpuId) -> Result<u32, Refusal> {
-        self.world.meddle();
+        self.world.interfere();
         let (limit, full) = (self.world.limit, self.world.full);
         match self.backlog(self.producer, cpu) {
             None => Err(Refusal::Drop(DropReason::WorkerLost)),
@@ -322,7 +322,7 @@ impl Backlogs for View<'_> {
     }
 
     fn has_completed(&mut self, producer: u16, cpu: CpuId, position: u32) -> bool {
-        self.world.meddle();
+        self.world.interfere();
         let guard = self.world.guard;
         let Some(backlog) = self.backlog(producer, cpu) else { return true };
         let done = match guard {
@@ -340,7 +340,7 @@ impl Backlogs for View<'_> {
     }
 
     fn waiting(&mut self, cpu: CpuId) -> (u32, u32) {
-        self.world.meddle();
+        self.world.interfere();
         let limit = self.world.limit;
         (self.backlog(self.producer, cpu).map_or(0, |backlog| backlog.waiting()), limit)
     }

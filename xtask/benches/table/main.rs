@@ -33,15 +33,15 @@ fn main() -> ExitCode {
     for case in &mut cases {
         case.baseline |= targets::divide_by(case);
     }
-    let astray = targets::astray(&cases);
-    for target in &astray {
+    let unmatched = targets::unmatched(&cases);
+    for target in &unmatched {
         eprintln!(
             "bench: there is no case for the target {target}; correct xtask/benches/table/targets.rs or the case's name"
         );
     }
     if !options.bench {
         run_each_once(&mut cases);
-        return if astray.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        return if unmatched.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
 
     if let Some(text) = &options.filter {

@@ -170,7 +170,7 @@ pub(crate) fn divide_by(case: &Case) -> bool {
 }
 
 /// The targets that belong to no case, since a name was changed in only one place.
-pub(crate) fn astray(cases: &[Case]) -> Vec<&'static Target> {
+pub(crate) fn unmatched(cases: &[Case]) -> Vec<&'static Target> {
     let there = |group, name| cases.iter().any(|case| case.group == group && case.name == name);
     let reached = |target: &&Target| {
         there(target.group, target.case)

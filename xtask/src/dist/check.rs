@@ -88,9 +88,9 @@ pub(super) fn new_folder(name: &str) -> Result<PathBuf> {
 }
 
 /// Why nothing can be checked here, if so: live tests require root.
-pub(super) fn lacking(programs: &[(&str, &str)]) -> Result<Option<String>> {
+pub(super) fn missing_requirement(programs: &[(&str, &str)]) -> Result<Option<String>> {
     let root = (!shell::is_root()?).then(|| "it requires root".to_owned());
-    Ok(shell::lacking(programs).or(root))
+    Ok(shell::missing_programs(programs).or(root))
 }
 
 /// Ends a check with the reason, as `?` does for errors.
@@ -113,9 +113,10 @@ fn steers(name: &str, script: &str, live: &[&str]) -> Result<()> {
     tests.args(["test", "--quiet", "-p", "rxsteer-live", "--test", "live", "--"]).args(live);
     tests.args(["--test-threads=1"]).env("RXSTEER_BIN", &wrapper);
     let output = tests.output().context("cannot start cargo")?;
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "live tests with {}:\n{said}", wrapper.display());
-    ensure!(!said.contains("SKIPPED"), "live tests were skipped:\n{said}");
+    let output_text =
+        String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "live tests with {}:\n{output_text}", wrapper.display());
+    ensure!(!output_text.contains("SKIPPED"), "live tests were skipped:\n{output_text}");
     Ok(())
 }
 
@@ -134,7 +135,7 @@ fn below(root: &Path, program: &str) -> Result<String> {
 
 /// The static program in an empty root.
 fn fixed() -> Result<Result<(), String>> {
-    if let Some(why) = lacking(&[("unshare", "util-linux")])? {
+    if let Some(why) = missing_requirement(&[("unshare", "util-linux")])? {
         return Ok(Err(why));
     }
     let program = or_skip!(made("-static"));
@@ -145,7 +146,7 @@ fn fixed() -> Result<Result<(), String>> {
 
 /// A fresh root of this distribution's release, with what a package may rely on. It is created once, and copied.
 pub(super) fn fresh_root() -> Result<Result<PathBuf, String>> {
-    if let Some(why) = lacking(&[("debootstrap", "debootstrap")])? {
+    if let Some(why) = missing_requirement(&[("debootstrap", "debootstrap")])? {
         return Ok(Err(why));
     }
     let root = shell::target_dir("dist-check").join("debian");
@@ -266,7 +267,7 @@ fn deb() -> Result<Result<(), String>> {
 /// The RPM package: installed by rpm into the same root. The root's libraries are not rpm's, so this does not check
 /// dependencies.
 fn rpm() -> Result<Result<(), String>> {
-    if let Some(why) = lacking(&[("rpm", "rpm")])? {
+    if let Some(why) = missing_requirement(&[("rpm", "rpm")])? {
         return Ok(Err(why));
     }
     let package = or_skip!(made(".rpm"));
@@ -288,7 +289,7 @@ fn rpm() -> Result<Result<(), String>> {
 /// The image, with the capabilities of the DaemonSet and no others.
 fn container() -> Result<Result<(), String>> {
     let programs = [("podman", "podman"), ("nsenter", "util-linux"), ("ip", "iproute2")];
-    if let Some(why) = lacking(&programs)? {
+    if let Some(why) = missing_requirement(&programs)? {
         return Ok(Err(why));
     }
     or_skip!(made("-static"));

@@ -33,11 +33,11 @@ pub(super) fn check() -> Result<Result<(), String>> {
     let home = std::env::var("HOME").unwrap_or_default();
     let root = shell::root().display().to_string();
     let sysroot = std_sources()?.split('=').next().unwrap_or_default().to_owned();
-    looked_at(dist, &[root, sysroot, format!("{home}/.cargo")]).map(Ok)
+    check_contents(dist, &[root, sysroot, format!("{home}/.cargo")]).map(Ok)
 }
 
 /// Fails if a file of `dist` is not as it should be; `foreign` are names that no program may contain.
-fn looked_at(dist: &Path, foreign: &[String]) -> Result<()> {
+fn check_contents(dist: &Path, foreign: &[String]) -> Result<()> {
     let names = checksums(dist)?;
     for file in names {
         let path = dist.join(&file);
@@ -144,9 +144,9 @@ fn whole(folder: &Path, is_archive: bool, foreign: &[String]) -> Result<()> {
 /// Runs a program to print its version, and searches it for names of this machine: with such names, another machine
 /// would produce different bytes.
 fn program(path: &Path, foreign: &[String]) -> Result<()> {
-    let said = text(Command::new(path).arg("--version"))?;
+    let output = text(Command::new(path).arg("--version"))?;
     let expected = format!("rxsteer {}", env!("CARGO_PKG_VERSION"));
-    ensure!(said.trim() == expected, "{} says {:?}", path.display(), said.trim());
+    ensure!(output.trim() == expected, "{} says {:?}", path.display(), output.trim());
     let bytes = fs::read(path)?;
     for name in foreign.iter().filter(|name| !name.is_empty()) {
         let found = bytes.windows(name.len()).position(|bytes| bytes == name.as_bytes());
@@ -203,9 +203,9 @@ mod tests {
     #[test]
     fn what_is_not_whole_is_named() {
         let foreign = ["/home/builder/rxsteer".to_owned()];
-        let why = |dist: &Path| format!("{:#}", looked_at(dist, &foreign).unwrap_err());
+        let why = |dist: &Path| format!("{:#}", check_contents(dist, &foreign).unwrap_err());
         let good = made("contents-good", "", "");
-        looked_at(&good, &foreign).unwrap();
+        check_contents(&good, &foreign).unwrap();
         for file in ["share/doc/rxsteer/LICENSE-APACHE", "share/man/man1/rxsteer.1", "bin/rxsteer"]
         {
             let dist = made("contents-lacks", file, "");

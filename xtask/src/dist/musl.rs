@@ -43,7 +43,7 @@ pub(super) fn build(
     build: &Path,
     maps: &[String],
 ) -> Result<Result<PathBuf, String>> {
-    if let Some(why) = shell::lacking(&PROGRAMS) {
+    if let Some(why) = shell::missing_programs(&PROGRAMS) {
         return Ok(Err(why));
     }
     let target = target();

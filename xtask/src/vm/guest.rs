@@ -151,7 +151,7 @@ fn silence(folder: &Path, started: Instant) -> Option<Duration> {
 
 /// The kernel functions that the CPUs run, by repeated queries of QEMU's monitor.
 fn functions(folder: &Path, mut monitor: &UnixStream) -> Result<String> {
-    const LOOKS: u32 = 50;
+    const MAX_POLLS: u32 = 50;
     monitor.set_read_timeout(Some(Duration::from_secs(5)))?;
     let symbols = fs::read_to_string(folder.join("symbols")).context("no symbols")?;
     let symbols = symbols.lines().filter_map(|line| {
@@ -161,7 +161,7 @@ fn functions(folder: &Path, mut monitor: &UnixStream) -> Result<String> {
     let symbols: BTreeMap<u64, &str> = symbols.collect();
     let mut seen: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
     let mut text = String::new();
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         monitor.write_all(b"info registers -a\n").context("no monitor")?;
         // When the prompt is there, the registers of the last CPU are complete.
         let end = text.len();

@@ -94,7 +94,7 @@ pub(crate) fn missing() -> Result<Option<String>> {
     if std::env::consts::ARCH != "x86_64" {
         return Ok(Some("the kernels are those of x86-64 machines".to_owned()));
     }
-    if let Some(why) = shell::lacking(&PROGRAMS) {
+    if let Some(why) = shell::missing_programs(&PROGRAMS) {
         return Ok(Some(why));
     }
     // The machine accesses the host's files as this user, and needs files that only root may read.
@@ -124,11 +124,11 @@ fn built(package: &str, tests: &str, kind: &str, name: &str) -> Result<PathBuf> 
 
 /// The executable in a message of cargo, if it is the one that was built.
 fn executable(line: &str, kind: &str, name: &str) -> Option<PathBuf> {
-    let message: Value = serde_json::from_str(line).ok()?;
-    let target = &message["target"];
+    let output: Value = serde_json::from_str(line).ok()?;
+    let target = &output["target"];
     let is_it =
         target["name"] == name && target["kind"].as_array()?.iter().any(|this| this == kind);
-    is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
+    is_it.then(|| output["executable"].as_str().map(PathBuf::from))?
 }
 
 /// The tests in the list of a test program.
@@ -141,9 +141,9 @@ fn listed(stderr: &str, parts: &[String]) -> Result<Vec<String>> {
 
 /// The day, according to the host's clock, and the tested commit.
 pub(crate) fn day() -> String {
-    let said = |command: &mut Command| shell::output(command).ok().and_then(Result::ok);
-    let day = said(shell::command("date").args(["-u", "+%F"]));
-    let commit = said(shell::command("git").args(["rev-parse", "--short=8", "HEAD"]));
+    let output = |command: &mut Command| shell::output(command).ok().and_then(Result::ok);
+    let day = output(shell::command("date").args(["-u", "+%F"]));
+    let commit = output(shell::command("git").args(["rev-parse", "--short=8", "HEAD"]));
     format!(
         "{} ({})",
         day.as_deref().unwrap_or("an unknown day"),

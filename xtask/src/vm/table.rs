@@ -131,9 +131,9 @@ fn reason(stderr: &str) -> &str {
 
 /// Text that fits into one line of a table.
 fn cell(text: &str) -> String {
-    const MOST: usize = 300;
+    const MAX: usize = 300;
     let text = text.replace('|', "\\|").replace('\n', " ");
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

@@ -40,7 +40,7 @@ pub(crate) struct CheckedInterface {
 /// The command.
 pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let sample = args.duration.map(|time| (sample(time), time));
-    let checked = Checked::look(&args.interfaces, sample.as_ref())?;
+    let checked = Checked::read(&args.interfaces, sample.as_ref())?;
     if args.json {
         // One line, so that the output of many hosts can be collected in a file.
         output::print(&format!("{}\n", show::json(&checked)))?;
@@ -52,24 +52,24 @@ pub(crate) fn command(args: &CheckArgs) -> anyhow::Result<Outcome> {
 
 /// The load of the CPUs during this time; empty if the kernel does not report it.
 fn sample(time: Duration) -> Load {
-    let before = Load::look();
+    let before = Load::read();
     std::thread::sleep(time);
-    let after = Load::look();
+    let after = Load::read();
     after.zip(before).map(|(after, before)| after.since(&before)).unwrap_or_default()
 }
 
 impl Checked {
     /// Examines the host and these interfaces; if none are named, those that look like NICs. The measurement over some
     /// time determines whether steering helps.
-    pub(crate) fn look(
+    pub(crate) fn read(
         names: &[String],
         sample: Option<&(Load, Duration)>,
     ) -> anyhow::Result<Checked> {
         let links = links()?;
         let chosen = if names.is_empty() { nics(&links) } else { chosen(names, &links)? };
         let facts: Vec<Interface> =
-            chosen.into_iter().map(|link| Interface::look_at(link, &links)).collect();
-        let host = tried(Host::look(), &facts);
+            chosen.into_iter().map(|link| Interface::of_link(link, &links)).collect();
+        let host = tried(Host::read(), &facts);
         Ok(Checked::judged(host_name(), host, facts, !names.is_empty(), sample))
     }
 
@@ -163,7 +163,7 @@ pub(crate) fn chosen<'a>(names: &[String], links: &'a [Link]) -> anyhow::Result<
 }
 
 /// The most names in a list.
-const MOST_NAMES: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// The message if no interface has this name: the nearest name, or all names.
 pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
@@ -182,9 +182,9 @@ pub(crate) fn not_found(pattern: &Pattern, links: &[Link]) -> String {
         Some(near) => text += &format!("; did you mean '{near}'?"),
         None if names.is_empty() => text += "; the loopback is the only one",
         None => {
-            text += &format!("; there are {}", names[..names.len().min(MOST_NAMES)].join(", "));
-            if names.len() > MOST_NAMES {
-                text += &format!(" and {} more (ip link)", names.len() - MOST_NAMES);
+            text += &format!("; there are {}", names[..names.len().min(MAX_NAMES)].join(", "));
+            if names.len() > MAX_NAMES {
+                text += &format!(" and {} more (ip link)", names.len() - MAX_NAMES);
             }
         }
     }

@@ -109,7 +109,7 @@ fn snapshots_of_interfaces() {
         }),
         of("eth0.5", |vlan| {
             vlan.link.kind = Some("vlan".to_owned());
-            vlan.stands_on = Some("eth0".to_owned());
+            vlan.lower = Some("eth0".to_owned());
         }),
     ];
     assert_snapshot!("interfaces", text(good_host(), interfaces.clone(), true));

@@ -1,7 +1,7 @@
 //! The command line of `rxsteer compare`.
 
 use crate::input_args::{parse_sample, parse_synthetic};
-use crate::replay::args::MOST_SECRETS;
+use crate::replay::args::MAX_SECRETS;
 use crate::steer_args::{FlowSettings, TunnelKeys};
 use crate::words::whole;
 use clap::{Args, ValueHint};
@@ -90,7 +90,7 @@ pub(crate) struct Choices {
     /// Compare under COUNT hash secrets, 2 to 1000
     ///
     /// The flow hash has a random secret, as in the kernel, so the result of one replay is partly chance.
-    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u32, 2, MOST_SECRETS>)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u32, 2, MAX_SECRETS>)]
     pub(crate) seeds: u32,
 
     /// RX queues that the NIC spreads the frames over, by the Toeplitz hash, each received on a CPU of --cpus in turn

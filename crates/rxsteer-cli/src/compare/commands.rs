@@ -9,7 +9,7 @@ use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::printable;
 
 /// The most interfaces that get separate commands.
-const MOST: usize = 4;
+const MAX: usize = 4;
 /// The placeholder for an interface that is not on this host.
 const SOME: &str = "IFACE";
 
@@ -32,15 +32,15 @@ pub(super) fn of(
 ) -> anyhow::Result<Commands> {
     let mut commands = Commands::default();
     let Some(policy) = &advice.policy else { return Ok(commands) };
-    let host = Host::look();
+    let host = Host::read();
     let online = host.cpus.online.as_ref();
     let is_here = online.is_some_and(|online| cpus.iter().all(|cpu| online.contains(cpu)));
     let interfaces: Vec<Interface> = match interface {
         Some(interface) => vec![interface.clone()],
         None if is_here => {
             let links = links()?;
-            let nics = check::nics(&links).into_iter().take(MOST);
-            nics.map(|link| Interface::look_at(link, &links)).collect()
+            let nics = check::nics(&links).into_iter().take(MAX);
+            nics.map(|link| Interface::of_link(link, &links)).collect()
         }
         None => Vec::new(),
     };

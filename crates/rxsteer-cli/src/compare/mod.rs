@@ -116,7 +116,7 @@ impl Compared {
 pub(crate) fn command(args: &CompareArgs) -> anyhow::Result<Outcome> {
     match &args.iface {
         Some(name) => {
-            let limits = Limits::once(args.duration.unwrap_or(SAMPLE), sample::MOST_FRAMES);
+            let limits = Limits::once(args.duration.unwrap_or(SAMPLE), sample::MAX_FRAMES);
             of_interface(&args.choices, name, limits)
         }
         None => {
@@ -164,11 +164,11 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
         None => default_cpus(&[&link.name])?,
     };
     let stop = stop_on_interrupt(&[])?;
-    let before = Load::look();
+    let before = Load::read();
     let bar = progress::time(limits.time, args.json || !limits.is_paced());
     let sample = sample::take(&link, limits, &stop, &bar)?;
     bar.finish_and_clear();
-    let load = Load::look().zip(before).map(|(after, before)| after.since(&before));
+    let load = Load::read().zip(before).map(|(after, before)| after.since(&before));
     let load = load.unwrap_or_default();
     if limits.is_paced() {
         // The first interrupt ends the capture; another one ends the process.
@@ -185,7 +185,7 @@ fn of_interface(args: &Choices, name: &str, limits: Limits) -> anyhow::Result<Ou
         printable(&link.name),
         output::table::duration(sample.elapsed)
     );
-    let interface = Interface::look_at(&link, &links);
+    let interface = Interface::of_link(&link, &links);
     let watched = sample.watched.as_secs_f64().max(1e-9);
     let rate = sample.received.unwrap_or(sample.frames) as f64 / watched;
     let sampled = Sampled {
@@ -285,7 +285,7 @@ fn compare(
     sampled: Option<Sampled>,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Outcome> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let first = args.flows.hash_seed.unwrap_or_else(random_seed);
     let secrets = Secrets::new(Some(first), args.seeds)?;
     let app_cpus = args.app_cpus.as_ref().map(|apps| apps.cpus(sys::allowed_cpus()));
@@ -343,7 +343,7 @@ fn compare(
         commands,
         issues: frames.issues(false),
         skipped,
-        elapsed: begun.elapsed(),
+        elapsed: started.elapsed(),
     };
     if args.json {
         output::print(&format!("{:#}\n", show::json(&compared)))?;

@@ -2,7 +2,7 @@
 //!
 //! An AF_PACKET socket has a filter for received frames of this interface. The frames become a pcap file without a
 //! name, so that all other code reads them like any capture. Time and number of frames are limited, and therefore also
-//! the memory ([`MOST_FRAMES`] times [`SNAP_LEN`]).
+//! the memory ([`MAX_FRAMES`] times [`SNAP_LEN`]).
 
 use anyhow::Context;
 use indicatif::ProgressBar;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The most frames of a sample: 130 MB of memory, as a capture.
-pub(super) const MOST_FRAMES: u64 = 500_000;
+pub(super) const MAX_FRAMES: u64 = 500_000;
 /// The bytes that are kept of a frame: the headers of a tunnel and of the packet inside.
 const SNAP_LEN: usize = 256;
 /// The bytes that may wait in the socket; the kernel may grant less.
@@ -41,9 +41,9 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The first `frames` frames, at most [`MOST_FRAMES`].
+    /// The first `frames` frames, at most [`MAX_FRAMES`].
     pub(super) fn once(time: Duration, frames: u64) -> Limits {
-        Limits { time, frames: frames.min(MOST_FRAMES), each_second: None }
+        Limits { time, frames: frames.min(MAX_FRAMES), each_second: None }
     }
 
     /// Frames of the whole time, with a maximum per second. This selects a part of each second instead of some flows: a
@@ -51,7 +51,7 @@ impl Limits {
     /// policy is better.
     pub(super) fn paced(time: Duration) -> Limits {
         let seconds = time.as_secs_f64().ceil().max(1.0) as u64;
-        Limits { time, frames: MOST_FRAMES, each_second: Some((MOST_FRAMES / seconds).max(1)) }
+        Limits { time, frames: MAX_FRAMES, each_second: Some((MAX_FRAMES / seconds).max(1)) }
     }
 
     /// Whether the sample contains a part of each second.
@@ -103,7 +103,7 @@ impl Window {
 
 /// The number of frames that `link` has received, if the kernel reports it.
 fn received(link: &Link) -> Option<u64> {
-    Load::look()?.received.get(&link.name).copied()
+    Load::read()?.received.get(&link.name).copied()
 }
 
 /// Captures what `link` receives, within `limits` or until `stop` is set; `bar` shows the progress.
@@ -119,17 +119,17 @@ pub(super) fn take(
     let mut capture = BufWriter::new(&file);
     capture.write_all(&header(link)).context("can't write to memory")?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let begun = Instant::now();
-    let mut second = begun;
+    let started = Instant::now();
+    let mut second = started;
     let mut frame = [0; SNAP_LEN];
     let (mut frames, mut of_second) = (0, 0);
     let (mut paused, mut passed) = (Duration::ZERO, Some(0));
     // ORDER: Relaxed; the flag is a request and carries no data.
-    let is_over = || begun.elapsed() >= limits.time || stop.load(Ordering::Relaxed);
+    let is_over = || started.elapsed() >= limits.time || stop.load(Ordering::Relaxed);
     while frames < limits.frames && !is_over() {
         if second.elapsed() >= SECOND {
             (second, of_second) = (Instant::now(), 0);
-            bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+            bar.set_position(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
             bar.set_message(format!("{frames} frames"));
         }
         if limits.each_second.is_some_and(|most| of_second >= most) {
@@ -156,7 +156,7 @@ pub(super) fn take(
         };
         let kept = &frame[..length.min(SNAP_LEN)];
         // Pauses are left out of the times: a flow that continues after one was not idle.
-        let at = since_1970 + begun.elapsed().saturating_sub(paused);
+        let at = since_1970 + started.elapsed().saturating_sub(paused);
         capture.write_all(&record(at, kept.len(), length)).context("can't write to memory")?;
         capture.write_all(kept).context("can't write to memory")?;
         frames += 1;
@@ -164,7 +164,7 @@ pub(super) fn take(
     }
     capture.flush().context("can't write to memory")?;
     drop(capture);
-    let (elapsed, count) = (begun.elapsed(), window.close(link));
+    let (elapsed, count) = (started.elapsed(), window.close(link));
     Ok(Sample {
         file,
         frames,

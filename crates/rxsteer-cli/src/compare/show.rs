@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// With more CPUs than this, shares are only in the JSON.
-const MOST_COLUMNS: usize = 8;
+const MAX_COLUMNS: usize = 8;
 
 /// A table, the meaning of its columns, its source, the advice and its commands; for `advise` the answer comes first.
 pub(super) fn text(compared: &Compared) -> String {
@@ -37,7 +37,7 @@ fn answer(compared: &Compared) -> String {
 
 /// A table, the meaning of its columns, and its source.
 fn spread(compared: &Compared) -> String {
-    let columns = compared.cpus.len() <= MOST_COLUMNS;
+    let columns = compared.cpus.len() <= MAX_COLUMNS;
     let mut header = vec!["policy".to_owned()];
     if columns {
         header.extend(compared.cpus.iter().map(|cpu| format!("CPU {cpu}")));
@@ -206,8 +206,8 @@ fn policy(row: &Row) -> Value {
     let packets = row.draws.last.packets.max(1) as f64;
     let shares = shares(row)
         .into_iter()
-        .map(|(cpu, meant)| {
-            json!({ "cpu": cpu.get(), "packets": meant, "share": meant as f64 / packets })
+        .map(|(cpu, packets_of_cpu)| {
+            json!({ "cpu": cpu.get(), "packets": packets_of_cpu, "share": packets_of_cpu as f64 / packets })
         });
     let mut value = json!({ "policy": row.policy.to_string(), "seeds_done": row.draws.count() });
     for figure in Figure::ALL {

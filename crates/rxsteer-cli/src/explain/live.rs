@@ -13,7 +13,7 @@ pub(super) fn command(args: &ExplainArgs) -> anyhow::Result<Outcome> {
     args.flow().map_err(|why| anyhow::anyhow!(why))?;
     let flow = args.what.to_string_lossy().into_owned();
     let socket = client::one(args.socket.as_deref(), None)?;
-    let Answer::Explain(at) = client::ask(&socket, &Request::Explain { flow })? else {
+    let Answer::Explain(at) = client::request(&socket, &Request::Explain { flow })? else {
         anyhow::bail!(
             "the instance at {} sent an unexpected answer; is it of another version?",
             shown(&socket)

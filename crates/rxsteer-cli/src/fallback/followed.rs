@@ -2,9 +2,9 @@
 
 use crate::interface_state;
 use rxsteer_host::Link;
-use rxsteer_status::{Happened, State};
+use rxsteer_status::{NewEvent, State};
 
-/// Interfaces, with their names and states at the last look.
+/// Interfaces, with their names and states at the last update.
 pub(super) struct Followed(Vec<(u32, (String, State))>);
 
 impl Followed {
@@ -17,19 +17,19 @@ impl Followed {
         Followed(names.filter_map(follow).collect())
     }
 
-    /// What happened to them since the last look.
-    pub(super) fn look(&mut self, links: &[Link]) -> Vec<Happened> {
-        let look = |(index, before): &mut (u32, (String, State))| {
+    /// What happened to them since the last update.
+    pub(super) fn update(&mut self, links: &[Link]) -> Vec<NewEvent> {
+        let changed = |(index, before): &mut (u32, (String, State))| {
             let now = interface_state::of(&before.0, Some(*index), Some(links));
-            let happened = interface_state::changed(before, &now);
+            let event = interface_state::changed(before, &now);
             *before = now;
-            happened
+            event
         };
-        self.0.iter_mut().filter_map(look).collect()
+        self.0.iter_mut().filter_map(changed).collect()
     }
 
     /// Whether none is left.
-    pub(super) fn is_deserted(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, (_, state))| *state == State::Deleted)
     }
 }
@@ -48,16 +48,16 @@ mod tests {
         let names = ["eth0".to_owned(), "eth1".to_owned(), "gone0".to_owned()];
         let (eth0, eth1) = (link(2, "eth0", true), link(3, "eth1", true));
         let mut followed = Followed::new(names.iter(), &[eth0.clone(), eth1.clone()]);
-        let mut look = |links: &[Link]| {
-            let happened = followed.look(links);
-            let texts = happened.into_iter().map(|happened| (happened.kind, happened.text));
-            (texts.collect::<Vec<_>>(), followed.is_deserted())
+        let mut update = |links: &[Link]| {
+            let events = followed.update(links);
+            let texts = events.into_iter().map(|event| (event.kind, event.text));
+            (texts.collect::<Vec<_>>(), followed.is_empty())
         };
-        assert_eq!(look(&[eth0, eth1.clone()]), (vec![], false));
+        assert_eq!(update(&[eth0, eth1.clone()]), (vec![], false));
         let changed = |text: &str| (EventKind::InterfaceChanged, text.to_owned());
         let gone = |text: &str| (EventKind::InterfaceGone, text.to_owned());
         assert_eq!(
-            look(&[link(2, "lan0", true), link(3, "eth1", false)]),
+            update(&[link(2, "lan0", true), link(3, "eth1", false)]),
             (
                 vec![
                     changed("eth0 was renamed to lan0"),
@@ -68,10 +68,10 @@ mod tests {
         );
         // Another interface may have the name.
         assert_eq!(
-            look(&[link(9, "lan0", true), eth1]),
+            update(&[link(9, "lan0", true), eth1]),
             (vec![gone("lan0 is gone: no packets come from it"), changed("eth1 is up")], false)
         );
-        assert_eq!(look(&[]), (vec![gone("eth1 is gone: no packets come from it")], true));
-        assert_eq!(look(&[]), (vec![], true), "it is reported once");
+        assert_eq!(update(&[]), (vec![gone("eth1 is gone: no packets come from it")], true));
+        assert_eq!(update(&[]), (vec![], true), "it is reported once");
     }
 }

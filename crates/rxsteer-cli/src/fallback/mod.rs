@@ -20,12 +20,12 @@ use express::expressed;
 use followed::Followed;
 use rxsteer_host::change::{Journal, Lock, Plan, Wanted};
 use rxsteer_host::{Globals, Host, InterfaceKnobs, Root, Topology, default_policy, links};
-use rxsteer_status::{EventKind, Happened};
+use rxsteer_status::{EventKind, NewEvent};
 use rxsteer_user::{printable, sys};
 use std::time::{Duration, Instant};
 
 /// How often to examine the interfaces.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Steers the interfaces of `run` with the kernel's own steering, because of `why`.
 pub(crate) fn command(
@@ -42,20 +42,20 @@ pub(crate) fn command(
 fn steer(args: &RunArgs, why: &anyhow::Error, events: &mut Events) -> anyhow::Result<Outcome> {
     let why = crate::output::error_text(why);
     let text = format!("{why}. Fallback: the kernel's own steering");
-    events.add(Instant::now(), Happened::new(EventKind::Warning, text));
+    events.add(Instant::now(), NewEvent::new(EventKind::Warning, text));
     let asked = args.settings()?;
     let root = Root::host();
     let links = links()?;
-    let policy = default_policy(&Host::look());
+    let policy = default_policy(&Host::read());
     let mut held = Vec::new();
     for link in check::chosen(&args.interfaces, &links)? {
-        let knobs = InterfaceKnobs::look(&root, &link.name)?;
+        let knobs = InterfaceKnobs::read(&root, &link.name)?;
         let found = expressed(&asked, &policy, &knobs, sys::allowed_cpus());
         let found = found
             .map_err(|why| anyhow::anyhow!("no fallback for {}: {why}", printable(&link.name)))?;
         for differs in &found.differs {
             let text = format!("{}: {differs}", printable(&link.name));
-            let event = Happened::new(EventKind::InterfaceWarning, text);
+            let event = NewEvent::new(EventKind::InterfaceWarning, text);
             events.add(Instant::now(), event.with("interface", link.name.clone()));
         }
         held.push((knobs, found.wanted));
@@ -81,7 +81,7 @@ pub(crate) fn hold(
     let mut outcome = Outcome::Success;
     for (knobs, wanted) in wanted {
         // An earlier interface's plan may already have set values that they share.
-        let (topology, globals) = (Topology::look(root), Globals::look(root));
+        let (topology, globals) = (Topology::read(root), Globals::read(root));
         let set = Plan::new(root, knobs, &topology, &globals, namespace(root), wanted)
             .map_err(anyhow::Error::from)
             .and_then(|plan| {
@@ -110,7 +110,7 @@ pub(crate) fn hold(
                  restore)",
                 printable(name)
             );
-            let event = Happened::new(EventKind::InterfaceSteered, text);
+            let event = NewEvent::new(EventKind::InterfaceSteered, text);
             events.add(Instant::now(), event.with("interface", name.clone()));
         }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -135,18 +135,18 @@ fn wait(
         if until.is_some_and(|until| now >= until) {
             return Outcome::Success;
         }
-        let left = until.map_or(LOOK, |until| until - now);
-        if waiting.is_ended_within(left.min(LOOK)) {
+        let left = until.map_or(POLL_INTERVAL, |until| until - now);
+        if waiting.is_ended_within(left.min(POLL_INTERVAL)) {
             return Outcome::Success;
         }
         let now = Instant::now();
         // If the kernel does not list the interfaces, changes are unknown.
         if let Ok(links) = links() {
-            followed.look(&links).into_iter().for_each(|happened| events.add(now, happened));
+            followed.update(&links).into_iter().for_each(|event| events.add(now, event));
         }
         events.overdue(now);
-        if followed.is_deserted() {
-            events.add(now, Happened::new(EventKind::Ended, "no interface is left to steer"));
+        if followed.is_empty() {
+            events.add(now, NewEvent::new(EventKind::Ended, "no interface is left to steer"));
             return Outcome::Findings;
         }
     }
@@ -165,14 +165,14 @@ fn set_back(root: &Root, plans: &[Plan], events: &mut Events) -> anyhow::Result<
         for refusal in rxsteer_host::change::undo(root, &mut journal, plan) {
             whole = false;
             let text = format!("it could not be restored: {}", printable(&refusal.to_string()));
-            let event = Happened::new(EventKind::InterfaceWarning, text);
+            let event = NewEvent::new(EventKind::InterfaceWarning, text);
             events.add(Instant::now(), event.with("interfaces", plan.interfaces.clone()));
         }
     }
     journal.forget_unchanged()?;
     if whole {
         let text = "the kernel's own steering is restored";
-        events.add(Instant::now(), Happened::new(EventKind::ChangeDone, text));
+        events.add(Instant::now(), NewEvent::new(EventKind::ChangeDone, text));
         events.message(&format!("rxsteer: {text}"));
     }
     Ok(whole)

@@ -1,7 +1,7 @@
 //! `rxsteer host apply`: shows a plan, asks, writes it, measures, asks for confirmation, and makes it persistent.
 
 use super::args::ApplyArgs;
-use super::question::{Ended, Waiting, ask};
+use super::question::{Ended, Waiting, confirm};
 use super::{interfaces, namespace};
 use crate::output::lines::{field, paragraphs};
 use crate::output::{self, note, print};
@@ -29,7 +29,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
         off: args.off,
         ..Wanted::default()
     };
-    let (topology, globals) = (Topology::look(root), Globals::look(root));
+    let (topology, globals) = (Topology::read(root), Globals::read(root));
     let plans = Plan::of_each(root, &interfaces, &topology, &globals, namespace(root), &wanted)?;
     let mut persisted = Vec::new();
     if args.persist {
@@ -63,7 +63,7 @@ pub(crate) fn command(root: &Root, args: &ApplyArgs) -> anyhow::Result<Outcome> 
     change::may_apply(root, &plan)
         .map_err(|error| anyhow!("can't write {}", printable(&error.to_string())))?;
     let _lock = Lock::take(root)?;
-    if !args.yes && !ask("Write these values?")? {
+    if !args.yes && !confirm("Write these values?")? {
         note("nothing was changed");
         return Ok(Outcome::Success);
     }

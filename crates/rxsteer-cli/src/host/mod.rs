@@ -38,7 +38,7 @@ fn listed(root: &Root) -> Result<Vec<Link>, HostError> {
     }
     let link =
         |knobs: InterfaceKnobs| Link { index: knobs.index, name: knobs.name, ..Link::default() };
-    Ok(InterfaceKnobs::look_at_all(root)?.into_iter().map(link).collect())
+    Ok(InterfaceKnobs::read_all(root)?.into_iter().map(link).collect())
 }
 
 /// The interfaces that match names and patterns; without any, the NICs. The error contains the nearest name.
@@ -53,12 +53,12 @@ fn chosen<'a>(root: &Root, names: &[String], links: &'a [Link]) -> anyhow::Resul
 /// The settings of these interfaces.
 fn interfaces(root: &Root, names: &[String]) -> anyhow::Result<Vec<InterfaceKnobs>> {
     let links = listed(root)?;
-    let look = |link: &Link| Ok(InterfaceKnobs::look(root, &link.name)?);
-    chosen(root, names, &links)?.into_iter().map(look).collect()
+    let read = |link: &Link| Ok(InterfaceKnobs::read(root, &link.name)?);
+    chosen(root, names, &links)?.into_iter().map(read).collect()
 }
 
 /// The inode of this network namespace; 0 for a recorded tree.
 pub(crate) fn namespace(root: &Root) -> u64 {
     let own = std::fs::metadata("/proc/self/ns/net").ok().filter(|_| root.is_host());
-    own.map_or(0, |about| about.ino())
+    own.map_or(0, |metadata| metadata.ino())
 }

@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// How often a background process checks whether it has the terminal.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Asks for confirmation on the terminal; an error without a terminal.
-pub(super) fn ask(question: &str) -> anyhow::Result<bool> {
+pub(super) fn confirm(question: &str) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     anyhow::ensure!(
         stdin.is_terminal(),
@@ -71,7 +71,7 @@ impl Waiting {
             let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             if reads && is_in_background() {
                 // Reading in the background would stop this process.
-                left = left.min(BETWEEN_LOOKS);
+                left = left.min(POLL_INTERVAL);
             } else if reads {
                 watched.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
             }

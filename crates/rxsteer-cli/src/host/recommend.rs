@@ -73,16 +73,16 @@ pub(crate) fn measure(
     stop: &Arc<AtomicBool>,
     mut is_ended_within: impl FnMut(Duration) -> bool,
 ) -> anyhow::Result<Vec<Recommended>> {
-    let host = root.is_host().then(Host::look);
-    let topology = Topology::look(root);
-    let globals = Globals::look(root);
-    let look = |name: &str| InterfaceKnobs::look(root, name);
+    let host = root.is_host().then(Host::read);
+    let topology = Topology::read(root);
+    let globals = Globals::read(root);
+    let read = |name: &str| InterfaceKnobs::read(root, name);
     let before: Vec<(InterfaceKnobs, Counts)> = chosen
         .iter()
-        .map(|link| look(&link.name).map(|knobs| (Counts::look(root, &knobs), knobs)))
-        .map(|looked| looked.map(|(counts, knobs)| (knobs, counts)))
+        .map(|link| read(&link.name).map(|knobs| (Counts::read(root, &knobs), knobs)))
+        .map(|read| read.map(|(counts, knobs)| (knobs, counts)))
         .collect::<Result<_, _>>()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let traffic: Vec<Option<Traffic>> = if capture {
         // One after the other, each for its part of the time.
         let part = time / u32::try_from(chosen.len()).unwrap_or(u32::MAX).max(1);
@@ -91,18 +91,18 @@ pub(crate) fn measure(
     } else {
         vec![None; chosen.len()]
     };
-    while begun.elapsed() < time {
-        if is_ended_within(STEP.min(time.saturating_sub(begun.elapsed()))) {
+    while started.elapsed() < time {
+        if is_ended_within(STEP.min(time.saturating_sub(started.elapsed()))) {
             break;
         }
     }
     let each = chosen.iter().zip(before).zip(traffic).map(|((link, (_, before)), traffic)| {
         let gone = || format!("{} can't be read any more; was it removed?", printable(&link.name));
-        let knobs = look(&link.name).with_context(gone)?;
-        let mut measured = Counts::look(root, &knobs).since(&before, begun.elapsed());
+        let knobs = read(&link.name).with_context(gone)?;
+        let mut measured = Counts::read(root, &knobs).since(&before, started.elapsed());
         measured.traffic = traffic;
         let spreading =
-            if root.is_host() { Spreading::look(knobs.index) } else { Spreading::default() };
+            if root.is_host() { Spreading::read(knobs.index) } else { Spreading::default() };
         let run = match &host {
             Some(host) => runs(link, host),
             None => Err("it is a recorded tree".to_owned()),
@@ -130,7 +130,7 @@ pub(crate) fn attaches(link: &Link, host: &Host) -> Result<(), String> {
         return Err("this build has no in-kernel path".to_owned());
     }
     let links = rxsteer_host::links().map_err(|error| error.to_string())?;
-    let interface = Interface::look_at(link, &links);
+    let interface = Interface::of_link(link, &links);
     let findings = [judge::host(host), judge::interface(&interface, host)].concat();
     if let Some(finding) = findings.iter().find(|finding| finding.blocks) {
         return Err(finding.what.clone());

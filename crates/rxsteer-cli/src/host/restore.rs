@@ -3,7 +3,7 @@
 use super::apply::{reload, short};
 use super::args::RestoreArgs;
 use super::namespace;
-use super::question::{Waiting, ask};
+use super::question::{Waiting, confirm};
 use crate::Outcome;
 use crate::output::{note, print};
 use anyhow::Context;
@@ -35,7 +35,7 @@ pub(crate) fn command(root: &Root, args: &RestoreArgs) -> anyhow::Result<Outcome
     }
     if !args.yes {
         note(&asked(&preview(), &files));
-        if !ask("Restore these values?")? {
+        if !confirm("Restore these values?")? {
             note("nothing was changed");
             return Ok(Outcome::Success);
         }

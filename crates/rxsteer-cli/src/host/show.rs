@@ -17,13 +17,13 @@ use std::time::Duration;
 /// The column at which texts begin.
 const INDENT: usize = 26;
 /// If there are more interrupts, they are shown in one line.
-const MOST_INTERRUPTS: usize = 8;
+const MAX_INTERRUPTS: usize = 8;
 
 /// All collected facts.
-struct Looked {
+struct HostFacts {
     topology: Topology,
     core: Globals,
-    interfaces: Vec<LookedAt>,
+    interfaces: Vec<InterfaceFacts>,
     others: Vec<Other>,
     /// Counters since boot, or for this period.
     softnet: Option<Load>,
@@ -31,7 +31,7 @@ struct Looked {
 }
 
 /// One interface.
-struct LookedAt {
+struct InterfaceFacts {
     knobs: InterfaceKnobs,
     /// What netlink reports; `None` for a recorded tree.
     offloads: Option<Offloads>,
@@ -40,13 +40,13 @@ struct LookedAt {
 
 /// The command.
 pub(crate) fn command(root: &Root, args: &ShowArgs) -> anyhow::Result<Outcome> {
-    let looked = Looked::look(root, args)?;
-    print(&if args.json { format!("{:#}\n", looked.json()) } else { looked.text() })?;
+    let facts = HostFacts::read(root, args)?;
+    print(&if args.json { format!("{:#}\n", facts.json()) } else { facts.text() })?;
     Ok(Outcome::Success)
 }
 
-impl Looked {
-    fn look(root: &Root, args: &ShowArgs) -> anyhow::Result<Looked> {
+impl HostFacts {
+    fn read(root: &Root, args: &ShowArgs) -> anyhow::Result<HostFacts> {
         let links = listed(root)?;
         let chosen = match (args.interfaces.as_slice(), root.is_host()) {
             ([], true) => check::nics(&links),
@@ -55,28 +55,28 @@ impl Looked {
         };
         let mut interfaces = Vec::new();
         for link in chosen {
-            let facts = root.is_host().then(|| Interface::look_at(link, &links));
-            interfaces.push(LookedAt {
-                knobs: InterfaceKnobs::look(root, &link.name)?,
+            let facts = root.is_host().then(|| Interface::of_link(link, &links));
+            interfaces.push(InterfaceFacts {
+                knobs: InterfaceKnobs::read(root, &link.name)?,
                 offloads: facts.and_then(|facts| facts.offloads),
                 spreading: if root.is_host() {
-                    Spreading::look(link.index)
+                    Spreading::read(link.index)
                 } else {
                     Spreading::default()
                 },
             });
         }
-        let before = Load::look_in(root);
+        let before = Load::read_in(root);
         if let Some(time) = args.duration {
             std::thread::sleep(time);
         }
         let softnet = match args.duration {
             None => before,
-            Some(_) => Load::look_in(root).zip(before).map(|(after, before)| after.since(&before)),
+            Some(_) => Load::read_in(root).zip(before).map(|(after, before)| after.since(&before)),
         };
-        Ok(Looked {
-            topology: Topology::look(root),
-            core: Globals::look(root),
+        Ok(HostFacts {
+            topology: Topology::read(root),
+            core: Globals::read(root),
             interfaces,
             others: others(root),
             softnet,
@@ -85,7 +85,7 @@ impl Looked {
     }
 
     fn json(&self) -> Value {
-        let interface = |of: &LookedAt| {
+        let interface = |of: &InterfaceFacts| {
             let mut value = json!(of.knobs);
             value["offloads"] = json!(of.offloads);
             value["rss"] = json!(of.spreading.rss);
@@ -259,7 +259,7 @@ impl Looked {
     }
 }
 
-impl LookedAt {
+impl InterfaceFacts {
     fn lines(&self) -> Vec<(String, String)> {
         let knobs = &self.knobs;
         let mut lines = vec![("device".to_owned(), self.device())];
@@ -302,7 +302,7 @@ impl LookedAt {
                 }
             },
         ));
-        if knobs.interrupts.len() <= MOST_INTERRUPTS {
+        if knobs.interrupts.len() <= MAX_INTERRUPTS {
             lines.extend(knobs.interrupts.iter().map(interrupt_line));
         } else {
             let served = CpuMask(knobs.interrupt_cpus());

@@ -7,7 +7,7 @@ use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print, table};
 use anyhow::Context;
-use rxsteer_lab::calibrate::{Calibration, calibrate, lacks};
+use rxsteer_lab::calibrate::{Calibration, calibrate, unavailable};
 use rxsteer_user::printable;
 use std::fmt::Write;
 
@@ -15,8 +15,8 @@ use std::fmt::Write;
 const QUICK_ROUNDS: usize = 1;
 
 pub(super) fn command(args: &CalibrateArgs) -> anyhow::Result<Outcome> {
-    if let Some(lacks) = lacks() {
-        anyhow::bail!("this machine can't be calibrated here: {lacks}");
+    if let Some(why) = unavailable() {
+        anyhow::bail!("this machine can't be calibrated here: {why}");
     }
     let path = &args.output;
     writable(path, "scenario")?;

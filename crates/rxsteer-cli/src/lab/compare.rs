@@ -6,7 +6,7 @@ use crate::Outcome;
 use crate::output::lines::fitted;
 use crate::output::{print, table};
 use anyhow::Context;
-use rxsteer_lab::experiment::{FEWEST_ROUNDS, no_verdict};
+use rxsteer_lab::experiment::{MIN_ROUNDS, no_verdict};
 use rxsteer_user::shown;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -151,7 +151,7 @@ fn compare(a: &Saved, b: &Saved) -> Comparison {
             load: row.load.clone(),
             metric: row.headline.clone(),
             ratio: (figure.median != 0.0).then(|| other.median / figure.median),
-            overlap: (may_conclude && figure.rounds.min(other.rounds) >= FEWEST_ROUNDS)
+            overlap: (may_conclude && figure.rounds.min(other.rounds) >= MIN_ROUNDS)
                 .then_some(figure.low <= other.high && other.low <= figure.high),
             a: figure.clone(),
             b: other,
@@ -260,9 +260,9 @@ mod tests {
         };
         let quick = change(|of| of.quick = true);
         assert_eq!((quick.rows[0].overlap, quick.no_verdict_a.clone()), (None, None));
-        let said = text(&quick);
-        assert!(said.contains("NOTE B allows no verdict on intervals: "), "{said}");
-        assert!(said.contains("--quick") && !said.contains("apart"), "{said}");
+        let output = text(&quick);
+        assert!(output.contains("NOTE B allows no verdict on intervals: "), "{output}");
+        assert!(output.contains("--quick") && !output.contains("apart"), "{output}");
         assert_eq!(change(|of| of.partial = true).rows[0].overlap, None);
         assert_eq!(change(|of| of.rounds = 5).rows[0].overlap, None);
         assert_eq!(change(|of| of.steal_percent = 9.0).rows[0].overlap, None);

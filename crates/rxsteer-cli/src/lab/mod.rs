@@ -17,7 +17,7 @@ use crate::output::lines::field;
 use crate::output::{note, print};
 use anyhow::Context;
 use args::{LabArgs, LabCommand, ListArgs};
-use rxsteer_lab::Begun;
+use rxsteer_lab::ActiveLab;
 use rxsteer_lab::experiment::{self, Experiment};
 use rxsteer_user::{printable, shown};
 use serde_json::json;
@@ -39,7 +39,7 @@ pub(crate) fn command(args: &LabArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Begins to measure; refused while another lab runs. First restores what a killed lab left.
-fn begin() -> anyhow::Result<Begun> {
+fn begin() -> anyhow::Result<ActiveLab> {
     let waits = |process: Option<u32>| {
         let process = process.map_or_else(String::new, |process| format!(" (process {process})"));
         note(&format!(
@@ -48,11 +48,11 @@ fn begin() -> anyhow::Result<Begun> {
         ));
         true
     };
-    let begun = rxsteer_lab::begin(waits)?;
-    for what in &begun.left {
+    let started = rxsteer_lab::begin(waits)?;
+    for what in &started.left {
         note(&format!("rxsteer: {}", printable(what)));
     }
-    Ok(begun)
+    Ok(started)
 }
 
 /// Fails if a file cannot be written, before minutes of measurements. It does not change the file.
@@ -68,20 +68,20 @@ fn writable(path: &Path, what: &str) -> anyhow::Result<()> {
 
 fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     // If another lab is measuring, it has already restored everything.
-    for what in rxsteer_lab::begin(|_| false).iter().flat_map(|begun| &begun.left) {
+    for what in rxsteer_lab::begin(|_| false).iter().flat_map(|started| &started.left) {
         note(&format!("rxsteer: {}", printable(what)));
     }
     let experiments = experiment::list();
     if args.json {
-        let about = |experiment: &dyn Experiment| {
-            let mut about = serde_json::to_value(experiment.about())?;
-            about["programs"] = json!(experiment.programs());
-            about["lacks"] = json!(experiment.lacks());
-            Ok(about)
+        let description = |experiment: &dyn Experiment| {
+            let mut description = serde_json::to_value(experiment.description())?;
+            description["programs"] = json!(experiment.programs());
+            description["lacks"] = json!(experiment.unavailable());
+            Ok(description)
         };
         let all = experiments
             .iter()
-            .map(|experiment| about(&**experiment))
+            .map(|experiment| description(&**experiment))
             .collect::<anyhow::Result<Vec<_>>>()?;
         print(&format!(
             "{:#}\n",
@@ -93,13 +93,13 @@ fn list(args: &ListArgs) -> anyhow::Result<Outcome> {
     let heading = "what it measures, its source, and whether it can run here";
     field(&mut text, " experiment", 13, heading);
     for experiment in &experiments {
-        let about = experiment.about();
-        let here = match experiment.lacks() {
+        let description = experiment.description();
+        let here = match experiment.unavailable() {
             None => "Can run here".to_owned(),
-            Some(lacks) => format!("Can't run here: {lacks}"),
+            Some(why) => format!("Can't run here: {why}"),
         };
-        let what = format!("{}. Source: {}. {here}", about.about, about.source);
-        field(&mut text, &format!(" {}", about.name), 13, &what);
+        let what = format!("{}. Source: {}. {here}", description.about, description.source);
+        field(&mut text, &format!(" {}", description.name), 13, &what);
     }
     print(&text)?;
     Ok(Outcome::Success)

@@ -28,9 +28,9 @@ pub(super) fn of(reports: &[Report]) -> anyhow::Result<String> {
     for report in reports {
         experiment(&mut body, report)?;
     }
-    let about = "A ratio is the geometric mean of the ratios to the baseline within rounds, with the 95 % interval of a paired t-test. \
+    let explanation = "A ratio is the geometric mean of the ratios to the baseline within rounds, with the 95 % interval of a paired t-test. \
                  Other figures are medians with the interval of the sign test. docs/lab.md says more.";
-    let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(about));
+    let _ = writeln!(body, "<p class=\"head\">{}</p>", escaped(explanation));
     Ok(styled(&title, &body, STYLE))
 }
 

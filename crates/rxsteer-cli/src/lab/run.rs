@@ -23,7 +23,7 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
     let experiments = experiment::list();
     let chosen =
         args.names.iter().map(|name| find(&experiments, name)).collect::<Result<Vec<_>, _>>()?;
-    let names: Vec<&str> = chosen.iter().map(|experiment| experiment.about().name).collect();
+    let names: Vec<&str> = chosen.iter().map(|experiment| experiment.description().name).collect();
     // Also restores interfaces that a killed lab had borrowed, so that they are found next.
     let _begun = begin()?;
     if let Some(folder) = &args.report {
@@ -50,9 +50,9 @@ pub(super) fn command(args: &RunArgs) -> anyhow::Result<Outcome> {
             note(&format!("rxsteer: interrupted; not run: {}", names[index..].join(", ")));
             break;
         }
-        if let Some(lacks) = experiment.lacks() {
-            note(&format!("rxsteer: SKIPPED {name}: {lacks}"));
-            refused.push(format!("{name}: {lacks}"));
+        if let Some(why) = experiment.unavailable() {
+            note(&format!("rxsteer: SKIPPED {name}: {why}"));
+            refused.push(format!("{name}: {why}"));
             continue;
         }
         let bar = bar(args.json);
@@ -141,10 +141,10 @@ fn find<'a>(
     experiments: &'a [Box<dyn Experiment>],
     name: &str,
 ) -> anyhow::Result<&'a dyn Experiment> {
-    let found = experiments.iter().find(|experiment| experiment.about().name == name);
+    let found = experiments.iter().find(|experiment| experiment.description().name == name);
     found.map(|experiment| &**experiment).with_context(|| {
         let names: Vec<&str> =
-            experiments.iter().map(|experiment| experiment.about().name).collect();
+            experiments.iter().map(|experiment| experiment.description().name).collect();
         format!("there is no experiment '{name}'{}", suggestion(name, &names))
     })
 }

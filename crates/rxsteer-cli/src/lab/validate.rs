@@ -7,7 +7,7 @@ use crate::Outcome;
 use crate::input::stop_on_interrupt;
 use crate::output::{note, print};
 use anyhow::Context;
-use rxsteer_lab::calibrate::lacks;
+use rxsteer_lab::calibrate::unavailable;
 use rxsteer_lab::experiment::Figure;
 use rxsteer_lab::validate::{Errors, Expected, Load, Row, Score, Validation, measure, predict};
 use rxsteer_user::{printable, shown};
@@ -39,8 +39,8 @@ pub(super) fn command(args: &ValidateArgs) -> anyhow::Result<Outcome> {
     let name = path.display().to_string();
     let predicted = predict(&text, &name, args.quick, &stop)?;
     // A damaged file is reported before what the machine lacks.
-    if let Some(lacks) = lacks().filter(|_| !args.predict_only) {
-        anyhow::bail!("nothing can be measured here: {lacks}");
+    if let Some(why) = unavailable().filter(|_| !args.predict_only) {
+        anyhow::bail!("nothing can be measured here: {why}");
     }
     let Some(predicted) = predicted else { return Ok(Outcome::Interrupted) };
     let _begun = if args.predict_only {
@@ -229,7 +229,7 @@ fn result(score: &Score, verdict: bool) -> String {
     } else {
         format!("goal: all rows within 25 %{}", goal(simulator.within_quarter == *rows))
     };
-    let about = |name: &str, errors: &Errors| {
+    let summary = |name: &str, errors: &Errors| {
         let Errors { mean, worst, within_quarter, right_order } = errors;
         format!(
             "{name} {:.1} % in the mean, {:.1} % in the worst row, {within_quarter} within 25 %, {right_order} of {pairs} pairs of methods in the right order",
@@ -240,8 +240,8 @@ fn result(score: &Score, verdict: bool) -> String {
     format!(
         "- **{what}{adjusted}**, {rows} rows, {goals}: {}; {}. The simulator is nearer in {nearer} rows, the null model in {farther}; within 1 % of each \
          other in the rest.\n",
-        about("simulator", simulator),
-        about("null model", null)
+        summary("simulator", simulator),
+        summary("null model", null)
     )
 }
 

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Limits of `--ring-size`, in MiB: two blocks, and what fits into a signed size in the kernel.
-const LEAST_RING: u64 = 1;
-const MOST_RING: u64 = 1024;
+const MIN_RING: u64 = 1;
+const MAX_RING: u64 = 1024;
 
 /// Receive from live interfaces, and show how packets are steered
 #[derive(Args, Debug)]
@@ -100,7 +100,7 @@ pub(crate) struct LiveArgs {
     pub(crate) copy: bool,
 
     /// Memory for packets of each interface, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = whole::<u64, LEAST_RING, MOST_RING>, help_heading = "Receiving")]
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = whole::<u64, MIN_RING, MAX_RING>, help_heading = "Receiving")]
     pub(crate) ring_size: u64,
 
     /// CPUs that receive the interfaces' packets, in turn; by default those of --cpus

@@ -15,12 +15,12 @@ use crate::output::json::decisive;
 use crate::output::lines::room_on_terminal;
 use crate::output::{self, json, table};
 use crate::replay::report_after;
-use crate::userspace::{About, Attending, Origin, Place};
+use crate::userspace::{Attending, CommandInfo, Origin, Place};
 use crate::work::Work;
 use args::{Io, LiveArgs};
 use rxsteer_records::recording::{LiveFlows, Recording};
 use rxsteer_status::userspace::Watched;
-use rxsteer_status::{Command, EventKind, Happened};
+use rxsteer_status::{Command, EventKind, NewEvent};
 use rxsteer_user::core::CpuId;
 use rxsteer_user::sink::Sink;
 use rxsteer_user::source::live::{LiveInterface, LiveIo, LiveSources, apart};
@@ -199,7 +199,7 @@ fn about(
     named: &[LiveInterface],
     config: &PipelineConfig,
     flows: Option<LiveFlows>,
-) -> About {
+) -> CommandInfo {
     // If interfaces cannot be listed, none has an index.
     let links = rxsteer_host::links().unwrap_or_default();
     let origin = |named: &LiveInterface| Origin {
@@ -208,7 +208,7 @@ fn about(
         receivers: usize::from(named.rx_queues.start)..usize::from(named.rx_queues.end),
         by_rx_queue: io == LiveIo::Xdp,
     };
-    About {
+    CommandInfo {
         command: Command::Live,
         mode: io.name(),
         dissect: config.dissect,
@@ -282,10 +282,10 @@ fn shown_interface(interface: &Interface) -> Value {
 }
 
 /// The event of an interface that packets are received from.
-fn receiving(interface: &Interface) -> Happened {
+fn receiving(interface: &Interface) -> NewEvent {
     let Interface { name, mode, .. } = interface;
     let text = format!("receiving from {} ({mode})", printable(name));
-    Happened::new(EventKind::InterfaceSteered, text).with("interface", name.clone())
+    NewEvent::new(EventKind::InterfaceSteered, text).with("interface", name.clone())
 }
 
 fn note_choice(args: &LiveArgs) {

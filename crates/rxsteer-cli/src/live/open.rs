@@ -146,7 +146,7 @@ fn note_taken(name: &str) {
 /// The note before a bridge sends frames on.
 fn note_checksums(name: &str) {
     let shown = printable(name);
-    let Ok(interface) = Interface::look(name) else { return };
+    let Ok(interface) = Interface::read(name) else { return };
     let leaves_checksums = match &interface.peer {
         Some(Peer::Here { offloads, .. }) => offloads.is_none_or(|offloads| offloads.tx_checksum),
         Some(_) => true,

@@ -38,28 +38,28 @@ const COLUMNS: [(&str, &str); 7] = [
     ("flows", "Flows that had packets on this CPU."),
     ("dropped", CpuCounter::Dropped.help()),
     ("wake-ups", CpuCounter::Kicks.help()),
-    ("mean list", "Packets handed over at once, on average; longer lists cost less per packet."),
+    ("mean list", "Packets handed off at once, on average; longer lists cost less per packet."),
 ];
 
 /// CPUs without packets are shown up to this many rows, and summarized beyond.
-const MOST_ROWS: usize = 16;
+const MAX_ROWS: usize = 16;
 
 fn per_cpu<H>(report: &Report<H>, room: Option<usize>) -> String {
     let names = COLUMNS.iter().map(|(name, _)| *name);
     let header: Vec<&str> = ["CPU"].into_iter().chain(names).collect();
     let mut table = new(&header, &[]);
-    let fold = report.per_cpu.len() > MOST_ROWS;
+    let fold = report.per_cpu.len() > MAX_ROWS;
     let (idle, shown): (Vec<&CpuReport>, Vec<&CpuReport>) =
-        report.per_cpu.iter().partition(|cpu| fold && cpu.meant() == 0);
+        report.per_cpu.iter().partition(|cpu| fold && cpu.steered() == 0);
     for cpu in &shown {
         table.add_row(cpu_row(cpu, report.delivered));
     }
     let lines: Vec<String> = table.lines().collect();
     let taken = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0) + BAR_GAP;
-    let most = shown.iter().map(|cpu| cpu.meant()).max().unwrap_or(0);
+    let most = shown.iter().map(|cpu| cpu.steered()).max().unwrap_or(0);
     let bar_room = room.map_or(0, |room| room.saturating_sub(taken).min(LONGEST_BAR));
     // The first line has the names of the columns.
-    let bars = shown.iter().map(|cpu| bar(cpu.meant(), most, bar_room));
+    let bars = shown.iter().map(|cpu| bar(cpu.steered(), most, bar_room));
     let bars = std::iter::once(String::new()).chain(bars);
     let mut text = String::new();
     for (line, bar) in lines.iter().zip(bars) {

@@ -3,7 +3,7 @@
 use super::args::PeersArgs;
 use crate::Outcome;
 use crate::output::{note, print};
-use crate::run::watch::LinkNews;
+use crate::run::watch::LinkMonitor;
 use crate::signals;
 use anyhow::Context;
 use nix::errno::Errno;
@@ -16,10 +16,10 @@ use serde_json::json;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How often to look, even if no links changed: the reason for a failure may be gone.
-const LOOK: Duration = Duration::from_secs(10);
-/// The least time between two looks, since each lists all interfaces.
-const LEAST: Duration = Duration::from_millis(200);
+/// How often to read the interfaces, even if no links changed: the reason for a failure may be gone.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// The least time between two readings, since each lists all interfaces.
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The command.
 pub(crate) fn command(args: &PeersArgs) -> anyhow::Result<Outcome> {
@@ -63,10 +63,10 @@ fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {
     if peers.switched() > 0 {
         note(&format!("rxsteer: {} on record from an earlier run", ends(peers.switched())));
     }
-    let news = LinkNews::open();
+    let monitor = LinkMonitor::open();
     let mut is_ready = false;
-    let looked = loop {
-        match peers.look(patterns) {
+    let applied = loop {
+        match peers.apply(patterns) {
             Ok(seen) => seen.iter().for_each(|seen| note(&line(seen))),
             Err(why) => break Err(why),
         }
@@ -75,24 +75,24 @@ fn run(mut peers: Peers, patterns: &[Pattern]) -> anyhow::Result<Outcome> {
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             is_ready = true;
         }
-        if wait(&signals, None, LEAST)? || wait(&signals, news.as_ref(), LOOK)? {
+        if wait(&signals, None, MIN_INTERVAL)? || wait(&signals, monitor.as_ref(), POLL_INTERVAL)? {
             break Ok(());
         }
     };
     let restored = restore(peers)?;
-    looked?;
+    applied?;
     Ok(restored)
 }
 
 /// Waits until links change, this time has passed, or a signal ends the program; returns whether it was a signal.
-fn wait(signals: &SignalFd, news: Option<&LinkNews>, time: Duration) -> anyhow::Result<bool> {
+fn wait(signals: &SignalFd, monitor: Option<&LinkMonitor>, time: Duration) -> anyhow::Result<bool> {
     let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-    fds.extend(news.map(|news| PollFd::new(news.as_fd(), PollFlags::POLLIN)));
+    fds.extend(monitor.map(|monitor| PollFd::new(monitor.as_fd(), PollFlags::POLLIN)));
     match poll(&mut fds, PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(error) => return Err(error).context("can't wait for changes of links"),
     }
-    news.map(LinkNews::take);
+    monitor.map(LinkMonitor::take);
     Ok(signals.read_signal()?.is_some())
 }
 

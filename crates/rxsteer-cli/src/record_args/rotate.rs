@@ -1,7 +1,7 @@
 //! When records and files of live traffic are completed: options of `run` and `live`.
 
 use super::{
-    OutputArgs, check_unused, parse_rotation, parse_size, parse_timeout, refuse_given, say,
+    OutputArgs, check_unused, parse_rotation, parse_size, parse_timeout, refuse_given, report,
 };
 use clap::Args;
 use rxsteer_records::files::Rotation;
@@ -92,6 +92,6 @@ impl RotateArgs {
     ) -> anyhow::Result<Outputs> {
         let (target, rotation) = self.target(output, names)?;
         let collector = output.collector(&mask)?;
-        Outputs::live(target, mask, collector, rotation, say)
+        Outputs::live(target, mask, collector, rotation, report)
     }
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The most secrets of one command: the figures of all of them are kept.
-pub(crate) const MOST_SECRETS: u64 = 1000;
+pub(crate) const MAX_SECRETS: u64 = 1000;
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -59,7 +59,7 @@ pub(crate) struct ReplayArgs {
     /// The flow hash has a random secret, as in the kernel, so the result of one replay is partly chance. With
     /// --seeds the report has the minimum, median and maximum over 2 to 1000 secrets: --hash-seed (random by default)
     /// and those that follow it.
-    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MOST_SECRETS>, conflicts_with_all = ["flows", "ipfix", "out"])]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 2, MAX_SECRETS>, conflicts_with_all = ["flows", "ipfix", "out"])]
     pub(crate) seeds: Option<u32>,
 
     #[command(flatten)]

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The most memory for frames that are kept, in bytes.
-const MOST_MEMORY: usize = 1 << 30;
+const MAX_MEMORY: usize = 1 << 30;
 
 /// The secrets: consecutive numbers.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ impl Figure {
         match self {
             Figure::Imbalance => report.imbalance(),
             Figure::BusiestShare => {
-                let busiest = report.per_cpu.iter().map(|cpu| cpu.meant()).max()?;
+                let busiest = report.per_cpu.iter().map(|cpu| cpu.steered()).max()?;
                 share((busiest, report.packets))
             }
             Figure::Dropped => Some(report.drops.total() as f64),
@@ -186,7 +186,7 @@ impl<'a> Frames<'a> {
         // ORDER: Relaxed; the flag is a request and carries no data.
         if loaded.is_none() && !stop.load(Ordering::Relaxed) {
             let input = input.with_context(|| {
-                format!("the frames do not fit into {} GiB of memory", MOST_MEMORY >> 30)
+                format!("the frames do not fit into {} GiB of memory", MAX_MEMORY >> 30)
             })?;
             check_again(input.captures, speed)?;
         }
@@ -252,7 +252,7 @@ pub(crate) fn draws(
         draws.push(Draw {
             secret,
             figures: Figure::ALL.map(|figure| figure.of(&report)),
-            per_cpu: meant(&report),
+            per_cpu: steered_by_cpu(&report),
         });
         last = Some(report);
     }
@@ -260,9 +260,9 @@ pub(crate) fn draws(
 }
 
 /// The packets with each CPU as target, for all CPUs that are steered to or that had any.
-fn meant(report: &Report<Work>) -> Vec<(CpuId, u64)> {
-    let in_use = report.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.meant() > 0);
-    in_use.map(|cpu| (cpu.cpu, cpu.meant())).collect()
+fn steered_by_cpu(report: &Report<Work>) -> Vec<(CpuId, u64)> {
+    let in_use = report.per_cpu.iter().filter(|cpu| cpu.steered_to || cpu.steered() > 0);
+    in_use.map(|cpu| (cpu.cpu, cpu.steered())).collect()
 }
 
 /// All replays, with everything for their report.
@@ -308,7 +308,7 @@ pub(super) fn command(
             config.policy
         ));
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut frames = Frames::new(Some(input), sources, args.speed, stop)?;
     let bar = progress::runs(u64::from(secrets.count), args.json);
     let replay = Replay::of(args);
@@ -330,7 +330,7 @@ pub(super) fn command(
         issues: frames.issues(interrupted),
         skipped: frames.skipped(),
         settings: super::settings(args, &config),
-        elapsed: begun.elapsed(),
+        elapsed: started.elapsed(),
         interrupted,
     };
     if args.json {
@@ -346,7 +346,7 @@ pub(super) fn command(
 
 /// All frames of the sources, if they fit into memory.
 fn load(sources: &mut [Box<dyn Source>], stop: &AtomicBool) -> Option<Vec<MemorySource>> {
-    let most_blocks = MOST_MEMORY / BLOCK_BYTES / sources.len().max(1);
+    let most_blocks = MAX_MEMORY / BLOCK_BYTES / sources.len().max(1);
     sources
         .iter_mut()
         .map(|source| MemorySource::load_all(source.as_mut(), most_blocks, stop))
@@ -365,7 +365,7 @@ fn check_again(captures: &[PathBuf], speed: Speed) -> anyhow::Result<()> {
     );
     anyhow::bail!(
         "{pipe} can be read only once, and its frames do not fit into {} GiB of memory; save it to a file first",
-        MOST_MEMORY >> 30
+        MAX_MEMORY >> 30
     )
 }
 

@@ -303,7 +303,7 @@ fn parse_threads(text: &str) -> Result<ThreadClass, String> {
     text.parse().map_err(|error: ThreadClassError| error.to_string())
 }
 
-/// The shortest `--interval`: a look takes some hundredths of a second.
+/// The shortest `--interval`: a reading takes some hundredths of a second.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
 fn parse_pause(text: &str) -> Result<Duration, String> {

@@ -16,7 +16,7 @@ use rxsteer_host::{
     links,
 };
 use rxsteer_status::client::network_namespace;
-use rxsteer_status::{EventKind, Happened};
+use rxsteer_status::{EventKind, NewEvent};
 use rxsteer_user::core::limits::DEFAULT_SOCK_FLOW_ENTRIES;
 use rxsteer_user::core::{CpuSet, MAX_RX_QUEUES, PacketRule, ThreadClass};
 use rxsteer_xdp::{MAX_SLOTS, Mode, Path, Settings, Setup, memory_of};
@@ -52,7 +52,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
         .collect::<Result<Vec<Pattern>, _>>()?;
     let all = links()?;
     let chosen = chosen(&patterns, &all)?;
-    let host = Host::look();
+    let host = Host::read();
     refuse(&judge::host(&host), "this host can't be steered on")?;
     let policy = default_policy(&host);
     if asked.live.steering.policy.is_none() && !policy.is_rfs() {
@@ -62,7 +62,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
         ));
     }
     let interfaces: Vec<Interface> =
-        chosen.iter().map(|link| Interface::look_at(link, &all)).collect();
+        chosen.iter().map(|link| Interface::of_link(link, &all)).collect();
     let mut fit = Vec::new();
     for (interface, link) in interfaces.iter().zip(&chosen) {
         let obstacle = check::busy(link).map_or_else(
@@ -105,7 +105,7 @@ pub(crate) fn plan(args: &RunArgs, asked: &RunSettings) -> anyhow::Result<Plan> 
     for unused in steering_without_effect(&asked.live.steering, &policies) {
         output::note(&format!("rxsteer: {unused}"));
     }
-    let there: Vec<queue_names::There<'_>> =
+    let there: Vec<queue_names::InterfaceQueues<'_>> =
         links.iter().map(|link| (link.name.as_str(), rx_queues(link))).collect();
     queue_names::check(&settings, None, &there, &patterns).map_err(named)?;
     settings.check(&cpus.possible)?;
@@ -139,11 +139,13 @@ pub(super) fn rx_queues(link: &Link) -> u16 {
 /// requested class that would starve them is refused.
 fn default_threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<ThreadClass> {
     if let Some(class) = asked
-        && let Some(why) = starves(class, host)
+        && let Some(why) = starvation_warning(class, host)
     {
         anyhow::bail!("--threads {class}: {why}; nothing is attached");
     }
-    let Some(why) = starves(ThreadClass::DEFAULT, host) else { return Ok(ThreadClass::DEFAULT) };
+    let Some(why) = starvation_warning(ThreadClass::DEFAULT, host) else {
+        return Ok(ThreadClass::DEFAULT);
+    };
     let class = ThreadClass::Nice(ThreadClass::FAIR_NICE);
     if asked.is_none() {
         output::note(&format!("rxsteer: the ring threads run at {class}: {why}"));
@@ -152,7 +154,7 @@ fn default_threads(asked: Option<ThreadClass>, host: &Host) -> anyhow::Result<Th
 }
 
 /// Why a class would starve ordinary processes here, and what to do, if it would.
-pub(super) fn starves(class: ThreadClass, host: &Host) -> Option<String> {
+pub(super) fn starvation_warning(class: ThreadClass, host: &Host) -> Option<String> {
     let ThreadClass::Fifo(_) = class else { return None };
     let (what, fix) = judge::real_time_refused(host)?;
     Some(format!("{what}. What to do: {fix}, or threads nice:{}", ThreadClass::FAIR_NICE))
@@ -202,7 +204,7 @@ pub(crate) fn is_steered(args: &RunArgs) -> anyhow::Result<bool> {
 
 /// What prevents steering of an interface that appeared.
 fn obstacle(link: &Link, all: &[Link], host: &Host) -> Option<String> {
-    let interface = Interface::look_at(link, all);
+    let interface = Interface::of_link(link, all);
     let findings = judge::interface(&interface, host);
     let blocking = findings.into_iter().find(|finding| finding.blocks)?;
     Some(format!("{}: {} ({})", blocking.subject(), blocking.what, blocking.why))
@@ -306,11 +308,11 @@ fn attempt(
         inner: setup.inner,
         key_tunnels: setup.key_tunnels,
         flow_stats: setup.flow_stats,
-        begun: Instant::now(),
-        threads_refused: |class| starves(class, &Host::look()),
+        started: Instant::now(),
+        threads_refused: |class| starvation_warning(class, &Host::read()),
         obstacle,
         rx_queues,
-        look: Host::look,
+        read_host: Host::read,
     };
     let mut instance = Instance::new(path, fixed, plan.settings.clone(), plan.cpus.clone());
     for link in &plan.links {
@@ -394,26 +396,26 @@ fn prev_power_of_two(number: u64) -> u64 {
 }
 
 /// Warnings for the user.
-pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) -> Vec<Happened> {
-    let mut say = notes.to_vec();
+pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) -> Vec<NewEvent> {
+    let mut warnings = notes.to_vec();
     if instance.settings.shadow {
-        say.push(
+        warnings.push(
             "in shadow mode every frame is processed as without rxsteer. The moves counted are those of the policy \
              alone: rxsteer does not see frames complete, so it can't count the moves that the order guard would defer"
                 .to_owned(),
         );
     }
     if instance.settings.without_guard {
-        say.push("the order guard is off: flows will be reordered".to_owned());
+        warnings.push("the order guard is off: flows will be reordered".to_owned());
     }
     let mut events = Vec::new();
     if let Some(why) = instance.path.threads_problem() {
         let text = format!("{why}. While other processes use a CPU, its ring can lose frames");
-        events.push(Happened::new(EventKind::ThreadsProblem, text));
+        events.push(NewEvent::new(EventKind::ThreadsProblem, text));
     } else if let Some(share) = instance.settings.threads.ordinary_share()
         && share < 0.05
     {
-        say.push(format!(
+        warnings.push(format!(
             "threads at {} leave an ordinary process {:.1} % of a CPU whose ring never empties; nice:{} leaves 5 %",
             instance.settings.threads,
             share * 100.0,
@@ -421,8 +423,8 @@ pub(crate) fn warnings<P: Datapath>(instance: &Instance<P>, notes: &[String]) ->
         ));
     }
     if instance.interfaces.is_empty() {
-        say.push("no interface matches yet; waiting for one to appear".to_owned());
+        warnings.push("no interface matches yet; waiting for one to appear".to_owned());
     }
-    let warning = |text| Happened::new(EventKind::Warning, text);
-    say.into_iter().map(warning).chain(events).collect()
+    let warning = |text| NewEvent::new(EventKind::Warning, text);
+    warnings.into_iter().map(warning).chain(events).collect()
 }

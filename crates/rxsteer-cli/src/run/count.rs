@@ -101,7 +101,7 @@ pub(crate) fn status<D: Copy + PartialEq>(
         socket: instance.socket.display().to_string(),
         network_namespace: instance.network_namespace,
         program_id: Some(instance.program_id),
-        running_ns: instance.begun.elapsed().as_nanos() as u64,
+        running_ns: instance.started.elapsed().as_nanos() as u64,
         memory_bytes: instance.memory_bytes,
         policy: instance.settings.policy.to_string(),
         settings: SettingsShown {
@@ -149,7 +149,7 @@ fn delay(counts: &[u64]) -> Delay {
 }
 
 /// The number of latest moves of buckets that are shown.
-const MOST_MOVES: usize = 16;
+const MAX_MOVES: usize = 16;
 
 /// Where buckets are, and which moved.
 fn balance(buckets: &Buckets) -> BalanceShown {
@@ -159,7 +159,7 @@ fn balance(buckets: &Buckets) -> BalanceShown {
     }
     let by_cpu = held.into_iter().map(|(cpu, buckets)| BucketsShown { cpu, buckets }).collect();
     let now = SystemTime::now();
-    let latest = buckets.latest.iter().take(MOST_MOVES).map(|(at, one)| MoveShown {
+    let latest = buckets.latest.iter().take(MAX_MOVES).map(|(at, one)| MoveShown {
         ago_ms: now.duration_since(*at).map_or(0, |ago| ago.as_millis() as u64),
         bucket: one.bucket,
         from: one.from.get(),

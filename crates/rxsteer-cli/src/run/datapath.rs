@@ -1,7 +1,7 @@
 //! The in-kernel path as an instance needs it. This is a trait, so that tests can simulate what happens to a running
 //! instance (an interface is deleted, a CPU goes offline, another process detaches the program).
 
-use crate::summaries::Lately;
+use crate::summaries::CpuActivity;
 use rxsteer_user::core::counters::{LiveCounter, LiveCpuCounter};
 use rxsteer_user::core::matching::PacketRule;
 use rxsteer_user::core::{CpuId, FlowKey};
@@ -43,7 +43,7 @@ pub(crate) trait Datapath: Sized + 'static {
     /// Detaches at once.
     fn detach(&mut self, device: Self::Device);
     /// Whether a detached interface's counts are complete. The ticks update this.
-    fn has_left(&self, device: Self::Device) -> bool;
+    fn is_fully_detached(&self, device: Self::Device) -> bool;
     /// Whether the program is still attached to the interface.
     fn is_attached(&self, device: Self::Device) -> bool;
     /// The number of frames of the interface that passed because their checksum is not complete.
@@ -52,11 +52,11 @@ pub(crate) trait Datapath: Sized + 'static {
     fn apply(&mut self, settings: &Settings) -> Result<(), String>;
     /// The active settings, while requested ones are not active yet; otherwise `None`.
     fn settings_in_force(&self) -> Option<Settings>;
-    /// The owner calls this ten times a second, and more often while [`Datapath::goes_on_soon`]. Returns whether a
+    /// The owner calls this ten times a second, and more often while [`Datapath::needs_tick_soon`]. Returns whether a
     /// change is under way. Failed operations are retried.
     fn tick(&mut self) -> Result<bool, String>;
     /// Whether something continues as soon as a grace period is over.
-    fn goes_on_soon(&self) -> bool;
+    fn needs_tick_soon(&self) -> bool;
     /// Whether frames are unguarded, because the policy never moves a flow.
     fn is_unguarded(&self) -> bool;
     /// Why the rings' threads are not in the requested scheduling class, if they are not.
@@ -68,7 +68,7 @@ pub(crate) trait Datapath: Sized + 'static {
     /// The active rules before the policy, and how many packets each has matched since it was set.
     fn rule_hits(&self) -> Vec<(PacketRule, u64)>;
     /// What each CPU has done until now, for events. The last lost frames may be missing.
-    fn lately(&self) -> BTreeMap<u16, Lately>;
+    fn activity(&self) -> BTreeMap<u16, CpuActivity>;
 }
 
 /// The programs in the kernel, for another thread. Nothing here blocks the datapath's owner.
@@ -124,8 +124,8 @@ impl Datapath for Path {
         Path::detach(self, device);
     }
 
-    fn has_left(&self, device: DeviceId) -> bool {
-        Path::has_left(self, device)
+    fn is_fully_detached(&self, device: DeviceId) -> bool {
+        Path::is_fully_detached(self, device)
     }
 
     fn is_attached(&self, device: DeviceId) -> bool {
@@ -149,8 +149,8 @@ impl Datapath for Path {
         Ok(progress != Progress::Done)
     }
 
-    fn goes_on_soon(&self) -> bool {
-        Path::goes_on_soon(self)
+    fn needs_tick_soon(&self) -> bool {
+        Path::needs_tick_soon(self)
     }
 
     fn is_unguarded(&self) -> bool {
@@ -177,9 +177,9 @@ impl Datapath for Path {
         Path::rule_hits(self)
     }
 
-    fn lately(&self) -> BTreeMap<u16, Lately> {
+    fn activity(&self) -> BTreeMap<u16, CpuActivity> {
         let counters = self.counters();
-        let mut cpus: BTreeMap<u16, Lately> = BTreeMap::new();
+        let mut cpus: BTreeMap<u16, CpuActivity> = BTreeMap::new();
         for (cpu, _, row) in &counters.received {
             let counts = cpus.entry(cpu.get()).or_default();
             counts.received += row.get(LiveCounter::Received);

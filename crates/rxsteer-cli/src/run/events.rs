@@ -6,7 +6,7 @@ use super::instance::Instance;
 use super::queries::{EventReply, EventRequest, Inbox};
 use super::reload::Reload;
 use super::summaries::dropped;
-use super::watch::{self, LinkNews};
+use super::watch::{self, LinkMonitor};
 use crate::Outcome;
 use crate::events_out::EventsOut;
 use crate::summaries::{self, Summaries};
@@ -17,20 +17,20 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rxsteer_host::{Link, links, steered_by_kernel};
 use rxsteer_status::protocol::Answer;
-use rxsteer_status::{EventKind, Happened};
+use rxsteer_status::{EventKind, NewEvent};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// How often the datapath is ticked.
 const TICK: Duration = Duration::from_millis(100);
 /// How often to read state whose changes the kernel does not report: detached programs, CPUs.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How often interfaces are listed if the kernel does not report changes.
 const LIST: Duration = Duration::from_millis(250);
 /// How long the end of the program waits for frames that are under way.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The time to the next tick while something waits for a grace period.
-const SOON: Duration = Duration::from_millis(4);
+const GRACE_TICK: Duration = Duration::from_millis(4);
 /// How much longer it waits for the counts of detached interfaces.
 const DETACH: Duration = Duration::from_secs(1);
 
@@ -61,14 +61,14 @@ impl<P: Datapath> Instance<P> {
 
 /// The times of the periodic work.
 struct Schedule {
-    news: Option<LinkNews>,
+    monitor: Option<LinkMonitor>,
     tick: Instant,
-    look: Instant,
+    next_poll: Instant,
     list: Instant,
     /// When counts are summarized next, and their last values.
     sum: Instant,
     summaries: Summaries,
-    /// The number of interfaces whose queues have been checked: one at each look.
+    /// The number of interfaces whose queues have been checked: one at each poll.
     turn: usize,
     /// Whether interfaces must be listed now.
     stale: bool,
@@ -87,9 +87,9 @@ pub(crate) fn run<P: Datapath>(
     let now = Instant::now();
     // Changes since interfaces were listed for attaching count as news, too.
     let mut schedule = Schedule {
-        news: LinkNews::open(),
+        monitor: LinkMonitor::open(),
         tick: now,
-        look: now,
+        next_poll: now,
         list: now,
         sum: now,
         summaries: Summaries::new(now),
@@ -105,24 +105,24 @@ pub(crate) fn run<P: Datapath>(
             match reload {
                 Some(reload) if signal.ssi_signo == Signal::SIGHUP as u32 => {
                     let event = instance.reload(reload);
-                    say(instance, out, [event]);
+                    emit(instance, out, [event]);
                     instance.show();
                 }
                 _ => return Ok(Outcome::Success),
             }
         }
         inbox.answer(|request| instance.reply_to(request));
-        if schedule.go_on(now, instance, out) {
+        if schedule.run_due(now, instance, out) {
             instance.show();
         }
         let end = Instant::now();
         instance.rounds.took(end - now, end);
-        if instance.path.goes_on_soon() {
-            schedule.tick = schedule.tick.min(end + SOON);
+        if instance.path.needs_tick_soon() {
+            schedule.tick = schedule.tick.min(end + GRACE_TICK);
         }
-        if instance.is_deserted() {
-            let event = Happened::new(EventKind::Ended, "no interface is left to steer");
-            say(instance, out, [event]);
+        if instance.has_nothing_to_steer() {
+            let event = NewEvent::new(EventKind::Ended, "no interface is left to steer");
+            emit(instance, out, [event]);
             return Ok(Outcome::Findings);
         }
         wait(&schedule, inbox, signals, until)?;
@@ -131,7 +131,7 @@ pub(crate) fn run<P: Datapath>(
 
 impl Schedule {
     /// Does the work that is due; returns whether there was any.
-    fn go_on<P: Datapath>(
+    fn run_due<P: Datapath>(
         &mut self,
         now: Instant,
         instance: &mut Instance<P>,
@@ -144,27 +144,27 @@ impl Schedule {
             self.stale |= instance.has_room_again();
             self.tick = now + TICK;
         }
-        if now >= self.look {
-            self.look = now + LOOK;
-            self.stale |= instance.lost_a_program() || instance.has_doubts();
+        if now >= self.next_poll {
+            self.next_poll = now + POLL_INTERVAL;
+            self.stale |= instance.lost_a_program() || instance.needs_recheck();
             let online = watch::online().unwrap_or_else(|| instance.cpus.online.clone());
             events.extend(instance.see_online(&online));
-            events.extend(instance.look_at_checksums());
+            events.extend(instance.check_checksums());
             let live = instance.live_links();
             if let Some(link) = live.get(self.turn % live.len().max(1)) {
-                events.extend(look_at_queues(instance, link));
+                events.extend(check_queues(instance, link));
             }
             self.turn = self.turn.wrapping_add(1);
         }
         if now >= self.sum {
-            self.sum = now + summaries::LOOK;
+            self.sum = now + summaries::POLL_INTERVAL;
             let settings = instance.shown();
-            let describe = |cpu, lately: &_, seconds| dropped(cpu, lately, seconds, &settings);
-            events.extend(self.summaries.look(now, &instance.path.lately(), describe));
+            let describe = |cpu, activity: &_, seconds| dropped(cpu, activity, seconds, &settings);
+            events.extend(self.summaries.update(now, &instance.path.activity(), describe));
             instance.events.overdue(now).iter().for_each(|event| out.take(event));
         }
-        self.stale |= match &self.news {
-            Some(news) => news.take(),
+        self.stale |= match &self.monitor {
+            Some(monitor) => monitor.take(),
             None => now >= self.list,
         };
         let again = ticks && instance.has_retry(now);
@@ -181,13 +181,13 @@ impl Schedule {
             }
         }
         let is_news = ticks || links.is_some() || !events.is_empty();
-        say(instance, out, events);
+        emit(instance, out, events);
         is_news
     }
 }
 
 /// The events of an interface's queues.
-fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<Happened> {
+fn check_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<NewEvent> {
     let (Some(used), Some(by_kernel)) = (link.rx_queues(), steered_by_kernel(link)) else {
         return Vec::new();
     };
@@ -196,14 +196,14 @@ fn look_at_queues<P: Datapath>(instance: &mut Instance<P>, link: &Link) -> Vec<H
 }
 
 /// Adds what happened to the instance's events, and sends them to their destination.
-pub(crate) fn say<P: Datapath>(
+pub(crate) fn emit<P: Datapath>(
     instance: &mut Instance<P>,
     out: &mut EventsOut,
-    happened: impl IntoIterator<Item = Happened>,
+    events: impl IntoIterator<Item = NewEvent>,
 ) {
     let now = Instant::now();
-    for happened in happened {
-        if let Some(event) = instance.events.add(happened, now) {
+    for event in events {
+        if let Some(event) = instance.events.add(event, now) {
             out.take(&event);
         }
     }
@@ -220,8 +220,8 @@ fn wait(
         PollFd::new(inbox.as_fd(), PollFlags::POLLIN),
         PollFd::new(signals.as_fd(), PollFlags::POLLIN),
     ];
-    if let Some(news) = &schedule.news {
-        fds.push(PollFd::new(news.as_fd(), PollFlags::POLLIN));
+    if let Some(monitor) = &schedule.monitor {
+        fds.push(PollFd::new(monitor.as_fd(), PollFlags::POLLIN));
     }
     let due = schedule.tick.min(until.unwrap_or(schedule.tick));
     let timeout = due.saturating_duration_since(Instant::now());
@@ -237,24 +237,24 @@ fn wait(
 pub(crate) fn stop<P: Datapath>(instance: &mut Instance<P>, out: &mut EventsOut) {
     let overtaken = |why: String| {
         let text = format!("later frames may overtake frames under way: {why}");
-        Happened::new(EventKind::Warning, text)
+        NewEvent::new(EventKind::Warning, text)
     };
     let end = Instant::now() + DRAIN;
     if let Err(why) = instance.path.begin_drain() {
-        say(instance, out, [overtaken(why)]);
+        emit(instance, out, [overtaken(why)]);
     }
     while !instance.path.is_drained() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
         // This does not use the instance's tick, which may retry settings that failed before.
         if let Err(why) = instance.path.tick() {
-            say(instance, out, [overtaken(why)]);
+            emit(instance, out, [overtaken(why)]);
             break;
         }
     }
     instance.detach_all();
     // The last frames are counted for the report.
-    while instance.path.goes_on_soon() && Instant::now() < end + DETACH {
-        std::thread::sleep(SOON);
+    while instance.path.needs_tick_soon() && Instant::now() < end + DETACH {
+        std::thread::sleep(GRACE_TICK);
         if instance.path.tick().is_err() {
             break;
         }

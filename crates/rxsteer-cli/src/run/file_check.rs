@@ -2,9 +2,9 @@
 //! requires no privileges. `rxsteer check` checks whether the host and an interface can be steered at all.
 
 use super::args::RunSettings;
-use super::attach::{host_cpus, rx_queues, starves};
+use super::attach::{host_cpus, rx_queues, starvation_warning};
 use super::change::HostCpus;
-use super::queue_names::{self, There};
+use super::queue_names::{self, InterfaceQueues};
 use super::reload::{Defaults, settings};
 use crate::advice::{steering_without_effect, with_rules};
 use crate::output::error_text;
@@ -44,8 +44,8 @@ pub(crate) fn fixed(asked: &RunSettings, here: bool) -> Vec<(Vec<String>, String
         (names(&["events"]), if here { asked.events.check() } else { Ok(()) }),
         (of_records, asked.check_records().and_then(|()| records())),
     ];
-    let wrong = |(about, checked): (_, anyhow::Result<()>)| {
-        checked.err().map(|why| (about, error_text(&why)))
+    let wrong = |(names, checked): (_, anyhow::Result<()>)| {
+        checked.err().map(|why| (names, error_text(&why)))
     };
     checked.into_iter().filter_map(wrong).collect()
 }
@@ -67,9 +67,9 @@ fn on_any_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
 
 /// The same on this host; the notes depend on the steered interfaces.
 fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> {
-    let host = Host::look();
+    let host = Host::read();
     if let Some(class) = asked.live.kernel.threads
-        && let Some(why) = starves(class, &host)
+        && let Some(why) = starvation_warning(class, &host)
     {
         return Err(format!("threads: {class}: {why}"));
     }
@@ -89,7 +89,7 @@ fn on_this_host(asked: &RunSettings) -> Result<(Settings, Vec<String>), String> 
     let settings = settings(&asked.live, &defaults, &cpus)?;
     settings.check(&cpus.possible).map_err(|why| why.to_string())?;
     let links = links().map_err(|why| why.to_string())?;
-    let there: Vec<There<'_>> =
+    let there: Vec<InterfaceQueues<'_>> =
         links.iter().map(|link: &Link| (link.name.as_str(), rx_queues(link))).collect();
     let notes = queue_names::on_host(&settings, &there)?;
     Ok((settings, notes))

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 /// The counts of interfaces that are no longer attached. The datapath keeps them only until another interface gets the
 /// number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Former {
+pub(crate) struct DetachedCounts {
     pub(super) cpus: BTreeMap<u16, Counts>,
     pub(super) redirect_errors: u64,
 }
 
-impl Former {
+impl DetachedCounts {
     /// Adds the counts of an interface; returns their sum.
     pub(crate) fn keep(&mut self, received: &[(CpuId, RxCounts)]) -> RxShown {
         let mut sum = RxShown::default();

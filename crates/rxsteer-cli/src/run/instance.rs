@@ -8,14 +8,14 @@ use super::args::LiveSettings;
 use super::args::RfsNamespaces;
 use super::change::{HostCpus, changes};
 use super::datapath::Datapath;
-use super::former::Former;
+use super::former::DetachedCounts;
 use super::queue_names;
 use super::rounds::Rounds;
 use super::snapshot::{InterfaceShown, Shown};
 use super::steered::Steered;
 use rxsteer_host::{Host, Link, Pattern};
 use rxsteer_status::protocol::{Answer, Changed};
-use rxsteer_status::{EventKind, EventLog, Happened, RuleShown, SettingsShown};
+use rxsteer_status::{EventKind, EventLog, NewEvent, RuleShown, SettingsShown};
 use rxsteer_user::core::matching::PacketRule;
 use rxsteer_user::core::{CpuSet, ThreadClass};
 use rxsteer_user::packet::TunnelKinds;
@@ -37,13 +37,13 @@ pub(crate) struct Fixed {
     pub(crate) inner: bool,
     pub(crate) key_tunnels: TunnelKinds,
     pub(crate) flow_stats: bool,
-    pub(crate) begun: Instant,
+    pub(crate) started: Instant,
     /// Why this host refuses a scheduling class, if it does.
     pub(crate) threads_refused: fn(ThreadClass) -> Option<String>,
     /// Why an interface cannot be steered, if it cannot.
     pub(crate) obstacle: fn(&Link, &[Link], &Host) -> Option<String>,
     /// Reads the state of the host, which takes long.
-    pub(crate) look: fn() -> Host,
+    pub(crate) read_host: fn() -> Host,
     /// The RX queues that an interface uses.
     pub(crate) rx_queues: fn(&Link) -> u16,
 }
@@ -63,12 +63,12 @@ pub(crate) struct Instance<P: Datapath> {
     /// The requests to report once the changes under way are complete.
     requested: Vec<String>,
     /// The events that the next tick returns.
-    unsaid: Vec<Happened>,
+    unreported: Vec<NewEvent>,
     /// The last reported reason why the rings' threads are not in their class.
-    pub(super) threads_said: Option<String>,
+    pub(super) threads_reported: Option<String>,
     /// The last events, and their limits.
     pub(crate) events: EventLog,
-    pub(crate) former: Arc<Former>,
+    pub(crate) former: Arc<DetachedCounts>,
     pub(super) attachments: u64,
     /// Whether interfaces that appeared wait until a detached one has left.
     pub(super) has_postponed: bool,
@@ -91,8 +91,8 @@ impl<P: Datapath> Instance<P> {
             unapplied: false,
             failure: None,
             requested: Vec::new(),
-            unsaid: Vec::new(),
-            threads_said: None,
+            unreported: Vec::new(),
+            threads_reported: None,
             events: EventLog::new(Instant::now()),
             former: Arc::default(),
             seen: None,
@@ -133,7 +133,7 @@ impl<P: Datapath> Instance<P> {
         Shown {
             socket: self.fixed.socket.clone(),
             network_namespace: self.fixed.network_namespace,
-            begun: self.fixed.begun,
+            started: self.fixed.started,
             memory_bytes: self.fixed.memory_bytes,
             program_id: self.path.program_id(),
             settings: self.settings.clone(),
@@ -150,35 +150,35 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Notes which CPUs are online now; returns the events.
-    pub(crate) fn see_online(&mut self, online: &CpuSet) -> Vec<Happened> {
+    pub(crate) fn see_online(&mut self, online: &CpuSet) -> Vec<NewEvent> {
         if self.cpus.online == *online {
             return Vec::new();
         }
         self.cpus.online = online.clone();
         let offline = self.cpus.offline();
         let before = std::mem::replace(&mut self.settings.offline, offline.clone());
-        let mut say = Vec::new();
+        let mut events = Vec::new();
         if let Some(gone) = without(offline.as_ref(), before.as_ref()) {
             let text = format!(
                 "CPU {gone} went offline: its frames are delivered, then its flows move to other CPUs"
             );
-            let event = Happened::new(EventKind::CpuOffline, text);
-            say.push(event.with("cpus", gone.to_string()));
+            let event = NewEvent::new(EventKind::CpuOffline, text);
+            events.push(event.with("cpus", gone.to_string()));
             self.requested.push(format!("without CPU {gone}"));
         }
         if let Some(back) = without(before.as_ref(), offline.as_ref()) {
-            let event = Happened::new(EventKind::CpuOnline, format!("CPU {back} is online again"));
-            say.push(event.with("cpus", back.to_string()));
+            let event = NewEvent::new(EventKind::CpuOnline, format!("CPU {back} is online again"));
+            events.push(event.with("cpus", back.to_string()));
             self.requested.push(format!("with CPU {back}"));
         }
-        if !say.is_empty() {
+        if !events.is_empty() {
             self.unapplied = true;
-            say.extend(self.apply_again());
+            events.extend(self.apply_again());
         }
-        say
+        events
     }
 
-    fn apply_again(&mut self) -> Option<Happened> {
+    fn apply_again(&mut self) -> Option<NewEvent> {
         match self.path.apply(&self.settings) {
             Ok(()) => {
                 (self.unapplied, self.changing) = (false, true);
@@ -186,51 +186,51 @@ impl<P: Datapath> Instance<P> {
             }
             Err(why) => {
                 let text = format!("change still pending: {why}");
-                Some(Happened::new(EventKind::ChangePending, text))
+                Some(NewEvent::new(EventKind::ChangePending, text))
             }
         }
     }
 
     /// The event thread calls this ten times a second, and more often while the path has work to continue soon; returns
     /// the events.
-    pub(crate) fn tick(&mut self) -> Vec<Happened> {
+    pub(crate) fn tick(&mut self) -> Vec<NewEvent> {
         let (changing, failure) = match self.path.tick() {
             Ok(changing) => (changing, None),
             Err(why) => (true, Some(why.to_string())),
         };
         self.changing = changing;
-        self.look_at_detached();
+        self.update_detached();
         if self.unapplied && !self.changing {
             // The failure was reported the first time.
             self.apply_again();
         }
         let news = failure.clone().filter(|_| failure != self.failure);
         self.failure = failure;
-        let mut say = std::mem::take(&mut self.unsaid);
-        say.extend(news.map(|why| Happened::new(EventKind::ChangePending, why)));
-        say.extend(self.look_at_threads());
+        let mut events = std::mem::take(&mut self.unreported);
+        events.extend(news.map(|why| NewEvent::new(EventKind::ChangePending, why)));
+        events.extend(self.check_threads());
         if self.is_change_done() && !self.requested.is_empty() {
             let changes = std::mem::take(&mut self.requested).join(", ");
             let text =
                 format!("{changes}: the change is complete, and all earlier frames are delivered");
-            let event = Happened::new(EventKind::ChangeDone, text);
-            say.push(
+            let event = NewEvent::new(EventKind::ChangeDone, text);
+            events.push(
                 event.with("changes", changes).with("policy", self.settings.policy.to_string()),
             );
         }
-        say
+        events
     }
 
     /// The event that the rings' threads are no longer in their class, or are in it again.
-    fn look_at_threads(&mut self) -> Option<Happened> {
+    fn check_threads(&mut self) -> Option<NewEvent> {
         let problem = self.path.threads_problem();
-        if problem == self.threads_said {
+        if problem == self.threads_reported {
             return None;
         }
-        self.threads_said.clone_from(&problem);
+        self.threads_reported.clone_from(&problem);
         let text = problem
             .unwrap_or_else(|| format!("the rings' threads are at {}", self.settings.threads));
-        Some(Happened::new(EventKind::ThreadsProblem, text))
+        Some(NewEvent::new(EventKind::ThreadsProblem, text))
     }
 
     /// Whether all requested changes are complete.
@@ -244,8 +244,8 @@ impl<P: Datapath> Instance<P> {
             .and_then(|settings| settings.onto(&self.settings, &self.cpus));
         wanted.and_then(|wanted| self.change_to(wanted)).inspect_err(|why| {
             let text = format!("{} is refused: {why}", settings.join(" "));
-            let event = Happened::new(EventKind::ChangeRefused, text);
-            self.unsaid.push(event.with("settings", settings.to_vec()));
+            let event = NewEvent::new(EventKind::ChangeRefused, text);
+            self.unreported.push(event.with("settings", settings.to_vec()));
         })
     }
 
@@ -288,8 +288,8 @@ impl<P: Datapath> Instance<P> {
              or with less load"
         );
         let changes = std::mem::take(&mut self.requested).join(", ");
-        let event = Happened::new(EventKind::ChangeWithdrawn, format!("{changes}: {text}"));
-        self.unsaid.push(event.with("changes", changes));
+        let event = NewEvent::new(EventKind::ChangeWithdrawn, format!("{changes}: {text}"));
+        self.unreported.push(event.with("changes", changes));
         Answer::Error(text)
     }
 

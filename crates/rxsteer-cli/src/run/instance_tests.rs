@@ -3,7 +3,7 @@
 use super::super::count;
 use super::super::datapath::{Counted, DatapathView};
 use super::*;
-use crate::summaries::Lately;
+use crate::summaries::CpuActivity;
 use rxsteer_host::Link;
 use rxsteer_user::core::{CpuId, FlowKey, Policy, ThreadClass};
 use rxsteer_xdp::{DeviceId, FlowExplained, FlowStatistics, LiveFlow, Mode, RxCounts};
@@ -61,7 +61,7 @@ impl Datapath for Mock {
     fn detach(&mut self, device: u32) {
         self.attached.retain(|attached| *attached != device);
     }
-    fn has_left(&self, device: u32) -> bool {
+    fn is_fully_detached(&self, device: u32) -> bool {
         !self.is_attached(device) && self.leaves_in == 0
     }
     fn is_attached(&self, device: u32) -> bool {
@@ -89,7 +89,7 @@ impl Datapath for Mock {
         self.leaves_in = self.leaves_in.saturating_sub(1);
         Ok(self.ticks_left > 0)
     }
-    fn goes_on_soon(&self) -> bool {
+    fn needs_tick_soon(&self) -> bool {
         self.leaves_in != 0
     }
     fn is_unguarded(&self) -> bool {
@@ -111,7 +111,7 @@ impl Datapath for Mock {
         let applied = self.applied.last().map(|settings| &settings.packet_rules);
         applied.into_iter().flatten().map(|rule| (rule.clone(), 0)).collect()
     }
-    fn lately(&self) -> BTreeMap<u16, Lately> {
+    fn activity(&self) -> BTreeMap<u16, CpuActivity> {
         BTreeMap::new()
     }
 }
@@ -163,7 +163,7 @@ pub(crate) fn status(instance: &mut Instance<Mock>) -> rxsteer_status::Status {
 }
 
 /// The texts of events.
-pub(crate) fn texts(events: Vec<Happened>) -> Vec<String> {
+pub(crate) fn texts(events: Vec<NewEvent>) -> Vec<String> {
     events.into_iter().map(|event| event.text).collect()
 }
 
@@ -172,12 +172,12 @@ pub(crate) fn link(index: u32, name: &str) -> Link {
 }
 
 thread_local! {
-    static LOOKS: Cell<u32> = const { Cell::new(0) };
+    static HOST_READS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// How often this test has read the state of the host.
-pub(crate) fn looked() -> u32 {
-    LOOKS.get()
+pub(crate) fn host_reads() -> u32 {
+    HOST_READS.get()
 }
 
 /// Steers those of `links` that match `patterns`.
@@ -197,14 +197,14 @@ pub(crate) fn instance(patterns: &[&str], links: &[Link]) -> Instance<Mock> {
         inner: false,
         key_tunnels: Default::default(),
         flow_stats: true,
-        begun: Instant::now(),
+        started: Instant::now(),
         rx_queues: |link| link.max_rx_queues.unwrap_or(1) as u16,
         obstacle: |link, _, _| {
             link.attached.is_some().then(|| "another program is there".to_owned())
         },
-        look: || {
-            LOOKS.set(LOOKS.get() + 1);
-            Host::look()
+        read_host: || {
+            HOST_READS.set(HOST_READS.get() + 1);
+            Host::read()
         },
         threads_refused: |class| (class == ThreadClass::Fifo(99)).then(|| "no limit".to_owned()),
     };
@@ -291,17 +291,17 @@ fn change_that_takes_too_long_is_withdrawn() {
 #[test]
 fn frames_without_a_checksum_are_reported_once() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
-    assert_eq!(texts(instance.look_at_checksums()), [""; 0]);
+    assert_eq!(texts(instance.check_checksums()), [""; 0]);
     instance.path.partial.insert(2, 1);
-    let lines = texts(instance.look_at_checksums());
+    let lines = texts(instance.check_checksums());
     assert!(lines.len() == 1 && lines[0].starts_with("b: 1 frame came without"), "{lines:?}");
     assert!(lines[0].contains("ethtool -K PEER tx off"), "{lines:?}");
     instance.path.partial.insert(2, 9);
-    assert_eq!(texts(instance.look_at_checksums()), [""; 0]);
+    assert_eq!(texts(instance.check_checksums()), [""; 0]);
 }
 
 #[test]
-fn change_that_fails_is_said_once() {
+fn change_that_fails_is_reported_once() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     set(&mut instance, &["queue-size=16384"]).unwrap();
     instance.path.fails = true;
@@ -358,7 +358,7 @@ fn what_is_shown_is_of_the_last_time_it_was_shown() {
     assert_ne!(shown.get().attachments, attachments, "numbers of interfaces may be used again");
 }
 
-fn kinds(events: &[Happened]) -> Vec<EventKind> {
+fn kinds(events: &[NewEvent]) -> Vec<EventKind> {
     events.iter().map(|event| event.kind).collect()
 }
 
@@ -366,31 +366,34 @@ fn kinds(events: &[Happened]) -> Vec<EventKind> {
 fn changes_are_events_when_they_are_done_refused_or_withdrawn() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     assert!(set(&mut instance, &["policy=x"]).is_err());
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeRefused]);
-    assert_eq!(said[0].fields["settings"], serde_json::json!(["policy=x"]));
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeRefused]);
+    assert_eq!(events[0].fields["settings"], serde_json::json!(["policy=x"]));
     set(&mut instance, &["policy=rfs", "queue-size=512"]).unwrap();
     assert_eq!(instance.tick(), [], "it is under way");
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeDone]);
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeDone]);
     let changes = "policy=rfs (was rps), queue-size=512 (was 64)";
-    assert_eq!(said[0].fields["changes"], changes);
-    assert!(said[0].text.starts_with(changes), "{said:?}");
+    assert_eq!(events[0].fields["changes"], changes);
+    assert!(events[0].text.starts_with(changes), "{events:?}");
     let before = instance.settings.clone();
     set(&mut instance, &["policy=none"]).unwrap();
     instance.path.in_force = Some(before);
     assert!(matches!(instance.give_up(), Answer::Error(_)));
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeWithdrawn], "{said:?}");
-    assert!(said[0].text.starts_with("policy=none (was rfs): the change could not"), "{said:?}");
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeWithdrawn], "{events:?}");
+    assert!(
+        events[0].text.starts_with("policy=none (was rfs): the change could not"),
+        "{events:?}"
+    );
     instance.tick();
     assert_eq!(instance.tick(), [], "what was withdrawn is not done");
-    let said = instance.see_online(&"0-2".parse().unwrap());
-    assert_eq!(kinds(&said), [EventKind::CpuOffline]);
+    let events = instance.see_online(&"0-2".parse().unwrap());
+    assert_eq!(kinds(&events), [EventKind::CpuOffline]);
     instance.tick();
-    let said = instance.tick();
-    assert_eq!(kinds(&said), [EventKind::ChangeDone]);
-    assert_eq!(said[0].fields["changes"], "without CPU 3");
+    let events = instance.tick();
+    assert_eq!(kinds(&events), [EventKind::ChangeDone]);
+    assert_eq!(events[0].fields["changes"], "without CPU 3");
 }
 
 #[test]
@@ -408,8 +411,8 @@ fn threads_that_lose_their_class_are_reported_once() {
 fn events_are_in_the_status() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     let _latest = instance.latest();
-    for happened in instance.see_online(&"0-2".parse().unwrap()) {
-        instance.events.add(happened, Instant::now()).unwrap();
+    for event in instance.see_online(&"0-2".parse().unwrap()) {
+        instance.events.add(event, Instant::now()).unwrap();
     }
     instance.show();
     let status = status(&mut instance);

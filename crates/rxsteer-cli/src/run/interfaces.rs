@@ -7,7 +7,7 @@ use super::queue_names;
 use super::steered::{Retry, Steered};
 use crate::words::plural;
 use rxsteer_host::{Link, Pattern};
-use rxsteer_status::{EventKind, Happened, State};
+use rxsteer_status::{EventKind, NewEvent, State};
 use rxsteer_user::core::counters::LiveCounter;
 use rxsteer_xdp::{Mode, Settings};
 use std::sync::Arc;
@@ -49,8 +49,8 @@ impl<P: Datapath> Instance<P> {
             device: Some(device),
             since: Instant::now(),
             counts: Arc::default(),
-            doubtful: false,
-            said_partial: false,
+            needs_recheck: false,
+            reported_partial: false,
             address: link.address.clone(),
             remarks: Vec::new(),
             retry: None,
@@ -69,10 +69,10 @@ impl<P: Datapath> Instance<P> {
         };
         let gone: Vec<_> = self.interfaces.extract_if(.., is_over).collect();
         for gone in gone {
-            let is_heir =
+            let is_successor =
                 |known: &&mut Steered<P::Device>| known.exists() && known.name == gone.name;
-            if let Some(heir) = self.interfaces.iter_mut().find(is_heir) {
-                heir.inherit(&gone);
+            if let Some(successor) = self.interfaces.iter_mut().find(is_successor) {
+                successor.inherit(&gone);
             }
         }
     }
@@ -91,7 +91,7 @@ impl<P: Datapath> Instance<P> {
 
     /// Notes an interface's RX queues: their number, and those that the kernel steers itself. Both may have changed
     /// since the interface was attached. Returns the events.
-    pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<Happened> {
+    pub(crate) fn see_queues(&mut self, index: u32, used: u32, by_kernel: &[u32]) -> Vec<NewEvent> {
         let is_native = self.path.mode() == Mode::Native;
         let is_it = |known: &&mut Steered<P::Device>| known.index == index && known.is_live();
         let Some(known) = self.interfaces.iter_mut().find(is_it) else { return Vec::new() };
@@ -116,20 +116,20 @@ impl<P: Datapath> Instance<P> {
         let before = std::mem::replace(&mut known.remarks, remarks);
         let new = known.remarks.iter().filter(|remark| !before.contains(remark));
         let warning = |text: &str| warning(&known.name, text);
-        let mut say: Vec<Happened> = new.map(|remark| warning(remark)).collect();
+        let mut events: Vec<NewEvent> = new.map(|remark| warning(remark)).collect();
         if known.remarks.is_empty() && !before.is_empty() {
-            say.push(warning("its RX queues are steered by rxsteer alone again"));
+            events.push(warning("its RX queues are steered by rxsteer alone again"));
         }
-        say
+        events
     }
 
     /// Finds interfaces that receive frames without a complete checksum; reports each of them once.
-    pub(crate) fn look_at_checksums(&mut self) -> Vec<Happened> {
-        let mut say = Vec::new();
-        for known in self.interfaces.iter_mut().filter(|known| !known.said_partial) {
+    pub(crate) fn check_checksums(&mut self) -> Vec<NewEvent> {
+        let mut events = Vec::new();
+        for known in self.interfaces.iter_mut().filter(|known| !known.reported_partial) {
             let count = known.device.map_or(0, |device| self.path.partial_checksums(device));
             if count > 0 {
-                known.said_partial = true;
+                known.reported_partial = true;
                 let text = format!(
                     "{} came without a complete TCP, UDP or SCTP checksum: the sender has checksum offload on. Such \
                      frames pass and are not steered, since receivers would drop them after a redirect; rxsteer status \
@@ -137,14 +137,14 @@ impl<P: Datapath> Instance<P> {
                      veth's other end, in its network namespace; rxsteer peers finds and switches those)",
                     plural(usize::try_from(count).unwrap_or(usize::MAX), "frame")
                 );
-                say.push(warning(&known.name, &text));
+                events.push(warning(&known.name, &text));
             }
         }
-        say
+        events
     }
 
     /// The event of an interface that is steered from now on.
-    pub(crate) fn steering(&self, name: &str) -> Happened {
+    pub(crate) fn steering(&self, name: &str) -> NewEvent {
         steered(name, self.steering_text(name))
     }
 
@@ -168,28 +168,28 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// The event of an interface that appeared, with the queues in the settings that it does not have.
-    fn steering_from_now(&self, link: &Link) -> Happened {
+    fn steering_from_now(&self, link: &Link) -> NewEvent {
         let there = (link.name.as_str(), (self.fixed.rx_queues)(link));
-        let lacking = queue_names::lacking(&self.settings, there);
+        let missing = queue_names::missing_queues(&self.settings, there);
         let text = self.steering_text(&link.name);
         steered(
             &link.name,
-            lacking.map_or_else(|| text.clone(), |lacking| format!("{text}; {lacking}")),
+            missing.map_or_else(|| text.clone(), |missing| format!("{text}; {missing}")),
         )
     }
 
     /// The interfaces that are steered, with the number of RX queues that they use.
-    pub(crate) fn there(&self) -> Vec<queue_names::There<'_>> {
+    pub(crate) fn there(&self) -> Vec<queue_names::InterfaceQueues<'_>> {
         let live = self.interfaces.iter().filter(|known| known.is_live());
         live.map(|known| (known.name.as_str(), known.rx_queues)).collect()
     }
 
     /// Notes which interfaces exist now; returns the events.
-    pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<Happened> {
-        let mut say = Vec::new();
+    pub(crate) fn see_links(&mut self, links: &[Link], now: Instant) -> Vec<NewEvent> {
+        let mut events = Vec::new();
         for known in &mut self.interfaces {
             if known.is_live() {
-                say.extend(see(&mut self.path, &self.settings, known, links));
+                events.extend(see(&mut self.path, &self.settings, known, links));
                 let link = links.iter().find(|link| link.index == known.index);
                 known.rx_queues = link.map_or(known.rx_queues, self.fixed.rx_queues);
             } else if matches!(known.state, State::Detached | State::Refused)
@@ -201,7 +201,7 @@ impl<P: Datapath> Instance<P> {
                 known.state = State::Deleted;
             }
         }
-        self.look_at_detached();
+        self.update_detached();
         // An interface that was refused, and has no former interface, has nothing to show.
         self.interfaces.retain(|known| {
             !known.is_gone() || known.tables > 0 || known.counts.get(LiveCounter::Received) > 0
@@ -211,20 +211,22 @@ impl<P: Datapath> Instance<P> {
         // A number and flow tables may be free a moment later.
         self.has_postponed = self.is_detaching();
         if self.has_postponed {
-            return say;
+            return events;
         }
         for link in links {
             if self.is_new(link) {
-                say.extend(self.welcome(link, links, now));
+                events.extend(self.attach_new(link, links, now));
             }
         }
-        say
+        events
     }
 
     /// Keeps the counts of detached interfaces once they are complete.
-    pub(crate) fn look_at_detached(&mut self) {
+    pub(crate) fn update_detached(&mut self) {
         for known in self.interfaces.iter_mut().filter(|known| !known.is_live()) {
-            if let Some(device) = known.device.take_if(|device| self.path.has_left(*device)) {
+            if let Some(device) =
+                known.device.take_if(|device| self.path.is_fully_detached(*device))
+            {
                 let counts = Arc::make_mut(&mut self.former).keep(&self.path.received(device));
                 Arc::make_mut(&mut known.counts).merge(&counts);
                 self.attachments += 1;
@@ -235,7 +237,7 @@ impl<P: Datapath> Instance<P> {
     /// Retries one refused interface that matches a pattern, if its time has come: the reason for the refusal (an
     /// offload, for example) may be gone. Returns no event if the interface is still refused. Only one interface is
     /// tried at a time, since this thread also makes the ticks that keep flows moving.
-    pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<Happened> {
+    pub(crate) fn retry(&mut self, links: &[Link], now: Instant) -> Option<NewEvent> {
         let place = self.next_retry(now)?;
         let index = self.interfaces[place].index;
         let link = links.iter().find(|link| link.index == index)?;
@@ -267,8 +269,8 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Whether an interface must be read once more soon.
-    pub(crate) fn has_doubts(&self) -> bool {
-        self.interfaces.iter().any(|known| known.doubtful)
+    pub(crate) fn needs_recheck(&self) -> bool {
+        self.interfaces.iter().any(|known| known.needs_recheck)
     }
 
     /// Whether the interfaces for which others were postponed have left.
@@ -311,7 +313,7 @@ impl<P: Datapath> Instance<P> {
     fn try_to_attach(&mut self, link: &Link, links: &[Link], now: Instant) -> Result<(), String> {
         let host = match self.seen.take() {
             Some((seen, host)) if now < seen + HOST_STAYS => (seen, host),
-            _ => (now, (self.fixed.look)()),
+            _ => (now, (self.fixed.read_host)()),
         };
         let obstacle = (self.fixed.obstacle)(link, links, &host.1);
         self.seen = Some(host);
@@ -320,7 +322,7 @@ impl<P: Datapath> Instance<P> {
     }
 
     /// Attaches to an interface that appeared.
-    fn welcome(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<Happened> {
+    fn attach_new(&mut self, link: &Link, links: &[Link], now: Instant) -> Option<NewEvent> {
         let is_refused = |known: &&Steered<P::Device>| known.state == State::Refused;
         if self.interfaces.iter().filter(is_refused).count() >= MAX_REFUSED {
             // Enough interfaces were already reported as refused.
@@ -330,7 +332,7 @@ impl<P: Datapath> Instance<P> {
             return Some(self.steering_from_now(link));
         };
         let text = format!("{} is not steered: {why}", link.name);
-        let event = Happened::new(EventKind::InterfaceRefused, text)
+        let event = NewEvent::new(EventKind::InterfaceRefused, text)
             .with("interface", link.name.clone())
             .with("why", why.clone());
         self.interfaces.push(Steered {
@@ -343,8 +345,8 @@ impl<P: Datapath> Instance<P> {
             device: None,
             since: now,
             counts: Arc::default(),
-            doubtful: false,
-            said_partial: false,
+            needs_recheck: false,
+            reported_partial: false,
             address: link.address.clone(),
             remarks: Vec::new(),
             retry: Some(Retry::first(now)),
@@ -355,7 +357,7 @@ impl<P: Datapath> Instance<P> {
 
     /// Whether nothing is left to steer: no pattern can match a new interface, and the named interfaces are gone, or
     /// another process detached the program from them.
-    pub(crate) fn is_deserted(&self) -> bool {
+    pub(crate) fn has_nothing_to_steer(&self) -> bool {
         let is_over =
             |known: &Steered<P::Device>| known.is_gone() || known.state == State::Detached;
         !self.fixed.patterns.iter().any(Pattern::is_open) && self.interfaces.iter().all(is_over)
@@ -391,15 +393,15 @@ fn see<P: Datapath>(
     settings: &Settings,
     known: &mut Steered<P::Device>,
     links: &[Link],
-) -> Option<Happened> {
+) -> Option<NewEvent> {
     let device = known.device?;
     let attached = path.is_attached(device);
     let link = links.iter().find(|link| link.index == known.index);
     let (true, Some(link)) = (attached, link) else {
-        if !std::mem::replace(&mut known.doubtful, true) {
+        if !std::mem::replace(&mut known.needs_recheck, true) {
             return None;
         }
-        known.doubtful = false;
+        known.needs_recheck = false;
         let (state, why) = match (attached, link) {
             (_, Some(_)) => (
                 State::Detached,
@@ -413,10 +415,10 @@ fn see<P: Datapath>(
         path.detach(device);
         (known.state, known.why) = (state, Some(why.to_owned()));
         let text = format!("{} is no longer steered: {why}", known.name);
-        let event = Happened::new(EventKind::InterfaceGone, text);
+        let event = NewEvent::new(EventKind::InterfaceGone, text);
         return Some(event.with("interface", known.name.clone()).with("state", state.name()));
     };
-    known.doubtful = false;
+    known.needs_recheck = false;
     known.address.clone_from(&link.address);
     let mut lines = Vec::new();
     if link.name != known.name {
@@ -431,17 +433,17 @@ fn see<P: Datapath>(
         lines.push(format!("{} is {}", known.name, if link.up { "up again" } else { "down" }));
     }
     (!lines.is_empty()).then(|| {
-        let event = Happened::new(EventKind::InterfaceChanged, lines.join("; "));
+        let event = NewEvent::new(EventKind::InterfaceChanged, lines.join("; "));
         event.with("interface", known.name.clone()).with("state", known.state.name())
     })
 }
 
-fn steered(name: &str, text: String) -> Happened {
-    Happened::new(EventKind::InterfaceSteered, text).with("interface", name)
+fn steered(name: &str, text: String) -> NewEvent {
+    NewEvent::new(EventKind::InterfaceSteered, text).with("interface", name)
 }
 
-fn warning(name: &str, text: &str) -> Happened {
-    let event = Happened::new(EventKind::InterfaceWarning, format!("{name}: {text}"));
+fn warning(name: &str, text: &str) -> NewEvent {
+    let event = NewEvent::new(EventKind::InterfaceWarning, format!("{name}: {text}"));
     event.with("interface", name)
 }
 

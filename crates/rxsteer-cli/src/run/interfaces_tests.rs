@@ -1,6 +1,6 @@
 //! How an instance reacts when interfaces change, with a mock datapath.
 
-use super::super::instance::tests::{Mock, instance, link, looked, status, texts};
+use super::super::instance::tests::{Mock, host_reads, instance, link, status, texts};
 use super::*;
 
 fn states(instance: &Instance<Mock>) -> Vec<(&str, State)> {
@@ -12,7 +12,7 @@ fn deleted_interface_is_reported_and_the_others_go_on() {
     let mut instance = instance(&["a", "b"], &[link(1, "a"), link(2, "b")]);
     // As in the kernel: first the interface is no longer listed, then the program is detached.
     assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0]);
-    assert!(instance.has_doubts());
+    assert!(instance.needs_recheck());
     instance.path.attached.retain(|index| *index != 1);
     let lines = see(&mut instance, &[link(2, "b")]);
     assert!(
@@ -20,12 +20,12 @@ fn deleted_interface_is_reported_and_the_others_go_on() {
         "{lines:?}"
     );
     assert_eq!(states(&instance), [("a", State::Deleted), ("b", State::Steered)]);
-    assert!(!instance.has_doubts() && !instance.is_deserted());
+    assert!(!instance.needs_recheck() && !instance.has_nothing_to_steer());
     assert_eq!(see(&mut instance, &[link(2, "b")]), [""; 0], "it is said once");
     instance.path.attached.clear();
     see(&mut instance, &[]);
     see(&mut instance, &[]);
-    assert!(instance.is_deserted(), "the last of the named ones is gone");
+    assert!(instance.has_nothing_to_steer(), "the last of the named ones is gone");
 }
 
 /// Its number and flow tables are in use until then.
@@ -68,13 +68,13 @@ fn interface_that_is_made_again_goes_on_in_its_row() {
     };
     Arc::make_mut(&mut instance.interfaces[0].counts).add(|_| 7);
     instance.path.partial.insert(1, 3);
-    assert_eq!(instance.look_at_checksums().len(), 1);
+    assert_eq!(instance.check_checksums().len(), 1);
     goes(&mut instance, &[]);
     assert_eq!(rows(&mut instance), [("v1".to_owned(), 1, 7)]);
     see(&mut instance, &[link(2, "v1"), link(3, "v3")]);
     assert_eq!(rows(&mut instance), [("v1".to_owned(), 2, 7), ("v3".to_owned(), 3, 0)]);
     instance.path.partial.insert(2, 5);
-    assert_eq!(texts(instance.look_at_checksums()), [""; 0], "it was said of v1");
+    assert_eq!(texts(instance.check_checksums()), [""; 0], "it was said of v1");
     // Another one gets the name.
     goes(&mut instance, &[link(3, "v3")]);
     assert_eq!(states(&instance), [("v1", State::Deleted), ("v3", State::Steered)]);
@@ -123,14 +123,14 @@ fn change_that_another_replaced_is_known() {
 }
 
 #[test]
-fn one_that_moved_is_let_go() {
+fn one_that_moved_is_released() {
     let mut instance = instance(&["a"], &[link(1, "a")]);
     see(&mut instance, &[]);
     let lines = see(&mut instance, &[]);
     assert!(lines[0].contains("another network namespace"), "{lines:?}");
     assert_eq!(states(&instance), [("a", State::Moved)]);
     assert!(instance.path.attached.is_empty(), "it is left as it was found");
-    assert!(instance.is_deserted());
+    assert!(instance.has_nothing_to_steer());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn program_that_was_taken_off_is_not_put_back() {
     assert!(!instance.lost_a_program());
     assert_eq!(see(&mut instance, &[link(1, "a")]), [""; 0]);
     assert!(instance.path.attached.is_empty());
-    assert!(!instance.is_deserted(), "the pattern may bring others");
+    assert!(!instance.has_nothing_to_steer(), "the pattern may bring others");
     let status = status(&mut instance);
     assert_eq!(status.interfaces[0].state, State::Detached);
     assert!(status.interfaces[0].why.is_some());
@@ -157,11 +157,11 @@ fn named_interfaces_that_were_all_detached_leave_nothing_to_do() {
     instance.path.attached.retain(|index| *index == 2);
     see(&mut instance, &links);
     see(&mut instance, &links);
-    assert!(!instance.is_deserted(), "b is steered still");
+    assert!(!instance.has_nothing_to_steer(), "b is steered still");
     instance.path.attached.clear();
     see(&mut instance, &links);
     see(&mut instance, &links);
-    assert!(instance.is_deserted());
+    assert!(instance.has_nothing_to_steer());
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn names_and_up_and_down_are_followed() {
 #[test]
 fn pattern_takes_what_appears() {
     let mut instance = instance(&["veth*"], &[]);
-    assert!(!instance.is_deserted());
+    assert!(!instance.has_nothing_to_steer());
     instance.path.refuses.push(3);
     let taken = Link { attached: Some(attached()), ..link(4, "veth4") };
     let links = [link(1, "lo"), link(2, "veth2"), link(3, "veth3"), taken];
@@ -240,28 +240,28 @@ fn pattern_takes_what_appears() {
 }
 
 #[test]
-fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_looked_at_once_per_round() {
+fn refused_interfaces_are_tried_less_and_less_often_and_the_host_is_read_once_per_round() {
     let links: Vec<Link> = (1..=100).map(|index| link(index, &format!("v{index}"))).collect();
     let mut instance = instance(&["v*"], &[]);
     instance.path.refuses = (1..=100).collect();
-    let looks = looked();
+    let reads = host_reads();
     let start = Instant::now();
     assert_eq!(instance.see_links(&links, start).len(), 100);
-    assert_eq!(looked() - looks, 1, "one look for all that appear at once");
+    assert_eq!(host_reads() - reads, 1, "one read for all that appear at once");
     // Ten minutes of ticks, ten a second.
     let (mut tried, mut rounds) = (0, 0);
     for tick in 1..=6000 {
         let now = start + Duration::from_millis(100 * tick);
-        let before = looked();
+        let before = host_reads();
         if instance.has_retry(now) {
             tried += 1;
             assert_eq!(instance.retry(&links, now), None);
         }
-        rounds += looked() - before;
+        rounds += host_reads() - before;
     }
     // After 3, 6, 12, 24 and 48 s, and then every minute, with some ticks in between when all are due at once.
     assert!((100 * 12..=100 * 14).contains(&tried), "{tried} in ten minutes");
-    assert!(rounds <= 6000 / 30, "{rounds} looks at the host in 600 s");
+    assert!(rounds <= 6000 / 30, "{rounds} reads of the host in 600 s");
     instance.path.refuses.clear();
     let now = start + Duration::from_secs(700);
     assert!(instance.retry(&links, now).is_some_and(|event| event.text.starts_with("steering v")));

@@ -16,14 +16,14 @@ pub(super) fn milliseconds(ns: u64) -> String {
 pub(super) fn losses(status: &Status) -> String {
     let mut text = String::new();
     for cpu in status.cpus.iter().filter(|cpu| cpu.counts.drops.ring_full != 0) {
-        field(&mut text, "full queue", 13, &what(cpu, &status.settings));
+        field(&mut text, "full queue", 13, &describe(cpu, &status.settings));
         field(&mut text, "", 13, &format!("-> {}", remedy(cpu, &status.settings)));
     }
     text
 }
 
 /// "CPU 1 lost 12 345 frames: 12 000 while its thread waited for the CPU (812 ms in all, 412 ms at a time)"
-pub(super) fn what(cpu: &CpuStatus, settings: &SettingsShown) -> String {
+pub(super) fn describe(cpu: &CpuStatus, settings: &SettingsShown) -> String {
     let thread = |counter| cpu.thread.get(counter);
     let lost = cpu.counts.drops.ring_full;
     let mut causes = Vec::new();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_lost_nothing_is_said() {
+    fn where_nothing_is_lost_nothing_is_reported() {
         assert_eq!(losses(&status(&mut instance(&["a"], &[link(1, "a")]))), "");
     }
 }

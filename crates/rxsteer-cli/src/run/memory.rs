@@ -33,8 +33,8 @@ fn sum_of_maps(folder: &Path) -> Option<u64> {
 /// Why maps of `bytes` do not fit into the rest of the process's memory cgroup, if they do not. The kernel would kill
 /// the process without a message.
 pub(crate) fn is_short(bytes: u64) -> Option<String> {
-    let about = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = about.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = cgroups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     short_in(Path::new("/sys/fs/cgroup"), &PathBuf::from(own), bytes)
 }
 

@@ -1,7 +1,7 @@
 //! `rxsteer run`: runs in the foreground and steers live interfaces until it is stopped.
 //!
 //! ```text
-//!  attach.rs    look, refuse or load and attach         client.rs    asks an instance (status, set, explain)
+//!  attach.rs    read, refuse or load and attach         client.rs    asks an instance (status, set, explain)
 //!     │                                                     │ control socket: protocol.rs, registry.rs
 //!  events.rs    one thread, one poll: signals, links, clock  ◄── queries.rs  another one: answers clients
 //!     │
@@ -141,7 +141,7 @@ mod running {
                 }
                 return crate::fallback::command(&args, &why, events_to.begin()?);
             }
-            begun => begun?,
+            started => started?,
         };
         // Threads created later also get their class; with --threads other there is none to set.
         privileges::drop_all(instance.settings.threads != ThreadClass::Other)?;
@@ -149,11 +149,11 @@ mod running {
         instance.path.tick_until_done()?;
         let mut out = events_to.begin()?;
         let steered = instance.interfaces.iter().map(|known| instance.steering(&known.name));
-        let mut happened: Vec<_> = steered.collect();
-        happened.extend(attach::warnings(&instance, &notes));
+        let mut events: Vec<_> = steered.collect();
+        events.extend(attach::warnings(&instance, &notes));
         // The warnings contain it.
-        instance.threads_said = instance.path.threads_problem().map(|why| why.to_string());
-        events::say(&mut instance, &mut out, happened);
+        instance.threads_reported = instance.path.threads_problem().map(|why| why.to_string());
+        events::emit(&mut instance, &mut out, events);
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let (json, to_stderr) = (args.json, settings.fixed.events.is_stdout());
         let until = args.duration.and_then(|duration| Instant::now().checked_add(duration));

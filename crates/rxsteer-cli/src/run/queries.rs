@@ -134,12 +134,12 @@ impl<P: Datapath> QueryServer<P> {
     /// Answers clients in a separate thread.
     pub(crate) fn open(self, control: Control) -> anyhow::Result<Running<P>> {
         let (stop, stopped) = UnixStream::pair().context("can't answer clients")?;
-        let attend = move || self.attend(control, &stopped);
+        let attend = move || self.serve_clients(control, &stopped);
         let thread = std::thread::Builder::new().name("rxsteer-query".to_owned()).spawn(attend);
         Ok(Running { thread: thread.context("can't answer clients")?, stop })
     }
 
-    fn attend(mut self, mut control: Control, stopped: &UnixStream) -> QueryServer<P> {
+    fn serve_clients(mut self, mut control: Control, stopped: &UnixStream) -> QueryServer<P> {
         loop {
             control.serve(Instant::now(), &mut self);
             self.view.take_records();

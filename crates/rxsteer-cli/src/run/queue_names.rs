@@ -11,7 +11,7 @@ use rxsteer_user::core::{Policy, QueueName};
 use rxsteer_xdp::Settings;
 
 /// An interface that is steered, and the RX queues it uses.
-pub(crate) type There<'a> = (&'a str, u16);
+pub(crate) type InterfaceQueues<'a> = (&'a str, u16);
 
 /// All names in `settings`, each with the name of its setting.
 fn named(settings: &Settings) -> impl Iterator<Item = (&'static str, &QueueName)> {
@@ -28,7 +28,7 @@ fn named(settings: &Settings) -> impl Iterator<Item = (&'static str, &QueueName)
 pub(crate) fn check(
     settings: &Settings,
     before: Option<&Settings>,
-    there: &[There<'_>],
+    there: &[InterfaceQueues<'_>],
     patterns: &[Pattern],
 ) -> Result<(), String> {
     let is_new = |new: &(&str, &QueueName)| {
@@ -50,7 +50,10 @@ pub(crate) fn of_former_name(settings: &Settings, former: &str) -> Option<String
 
 /// The same on a host with these interfaces, any of which may be steered: notes that depend on which ones are steered;
 /// or why settings are refused in every case.
-pub(crate) fn on_host(settings: &Settings, there: &[There<'_>]) -> Result<Vec<String>, String> {
+pub(crate) fn on_host(
+    settings: &Settings,
+    there: &[InterfaceQueues<'_>],
+) -> Result<Vec<String>, String> {
     let mut notes = Vec::new();
     for (setting, name) in named(settings) {
         let known = there.iter().find(|(known, _)| Some(*known) == name.interface());
@@ -76,7 +79,10 @@ pub(crate) fn on_host(settings: &Settings, there: &[There<'_>]) -> Result<Vec<St
 }
 
 /// The message about an interface that appears without some of the named queues.
-pub(crate) fn lacking(settings: &Settings, (interface, queues): There<'_>) -> Option<String> {
+pub(crate) fn missing_queues(
+    settings: &Settings,
+    (interface, queues): InterfaceQueues<'_>,
+) -> Option<String> {
     let lacks = |name: &QueueName| {
         name.interface() == Some(interface) && name.queue().is_some_and(|queue| queue >= queues)
     };
@@ -91,7 +97,11 @@ pub(crate) fn lacking(settings: &Settings, (interface, queues): There<'_>) -> Op
 }
 
 /// Why a named interface or queue is missing.
-fn missing(name: &QueueName, there: &[There<'_>], patterns: &[Pattern]) -> Option<String> {
+fn missing(
+    name: &QueueName,
+    there: &[InterfaceQueues<'_>],
+    patterns: &[Pattern],
+) -> Option<String> {
     match name.interface() {
         Some(interface) => {
             let link = Link { name: interface.to_owned(), ..Link::default() };
@@ -113,7 +123,7 @@ fn missing(name: &QueueName, there: &[There<'_>], patterns: &[Pattern]) -> Optio
 }
 
 /// Why none of these interfaces has the queue, if there are interfaces.
-fn no_such_queue(name: &QueueName, there: &[There<'_>]) -> Option<String> {
+fn no_such_queue(name: &QueueName, there: &[InterfaceQueues<'_>]) -> Option<String> {
     let queue = name.queue()?;
     let most = there.iter().map(|(_, queues)| *queues).max()?;
     (queue >= most).then(|| {
@@ -126,7 +136,7 @@ fn no_such_queue(name: &QueueName, there: &[There<'_>]) -> Option<String> {
     })
 }
 
-fn names(there: &[There<'_>]) -> String {
+fn names(there: &[InterfaceQueues<'_>]) -> String {
     there.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
@@ -195,8 +205,8 @@ mod tests {
     fn interface_that_appears_with_too_few_queues_is_reported() {
         let policy = "bound:veth0:0=1,veth0:3=1,veth1:7=0,9=1".parse().unwrap();
         let settings = Settings::new(policy, "0-1".parse().unwrap());
-        let lines = lacking(&settings, ("veth0", 2)).unwrap();
+        let lines = missing_queues(&settings, ("veth0", 2)).unwrap();
         assert_eq!(lines, "veth0 has 2 RX queues; without effect: policy bound:veth0:3");
-        assert_eq!(lacking(&settings, ("veth0", 4)), None);
+        assert_eq!(missing_queues(&settings, ("veth0", 4)), None);
     }
 }

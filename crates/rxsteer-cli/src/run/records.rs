@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long the thread sleeps after it found few records: the buffer of the programs has room for 32 000.
-const REST: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 /// After this many records the thread does not sleep: more are probably waiting.
 const MANY: usize = 1000;
 
@@ -113,14 +113,14 @@ fn record(opened: Opened, mut recorder: FlowRecorder, recorded: &Recorded, done:
             recorded.count(&record);
             outputs.take(&view.row_of(&record, &interface));
         });
-        recorded.look(&recorder);
+        recorded.update_lost(&recorder);
         if is_last {
             outputs.finish();
             return;
         }
         outputs.tick();
         if count < MANY {
-            std::thread::park_timeout(REST);
+            std::thread::park_timeout(PAUSE);
         }
     }
 }
@@ -163,7 +163,7 @@ impl Recorded {
         self.made[1].fetch_add(record.totals.packets, Ordering::Relaxed);
     }
 
-    fn look(&self, recorder: &FlowRecorder) {
+    fn update_lost(&self, recorder: &FlowRecorder) {
         let (lost, reported_of_lost) = recorder.lost();
         self.lost[0].store(lost.records, Ordering::Relaxed);
         self.lost[1].store(lost.packets, Ordering::Relaxed);

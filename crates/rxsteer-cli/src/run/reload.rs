@@ -8,7 +8,7 @@ use super::instance::Instance;
 use crate::output::error_text;
 use crate::settable::cant_change;
 use crate::settings_file;
-use rxsteer_status::{EventKind, Happened};
+use rxsteer_status::{EventKind, NewEvent};
 use rxsteer_user::core::{CpuSet, Policy, ThreadClass};
 use rxsteer_user::shown;
 use rxsteer_xdp::Settings;
@@ -43,14 +43,14 @@ pub(crate) fn settings(
 pub(crate) struct Reload {
     args: RunArgs,
     /// Settings of options and file at the start that cannot be changed.
-    begun: FixedSettings,
+    started: FixedSettings,
     defaults: Defaults,
 }
 
 impl Reload {
     /// `None` without `--config`.
-    pub(crate) fn new(args: RunArgs, begun: FixedSettings, defaults: Defaults) -> Option<Reload> {
-        args.config.is_some().then_some(Reload { args, begun, defaults })
+    pub(crate) fn new(args: RunArgs, started: FixedSettings, defaults: Defaults) -> Option<Reload> {
+        args.config.is_some().then_some(Reload { args, started, defaults })
     }
 
     /// The file's name.
@@ -66,7 +66,7 @@ impl Reload {
             .as_deref()
             .and_then(|path| Some((path, settings_file::text(path).ok()?)));
         let Some((path, text)) = text else { return why };
-        let place = settings_file::place_of(&settings_file::said(&text).0, &why);
+        let place = settings_file::place_of(&settings_file::parse(&text).0, &why);
         place.map_or(why.clone(), |place| settings_file::placed(path, &text, place, &why))
     }
 
@@ -80,21 +80,27 @@ impl Reload {
         // Several mistakes are several lines; an event has one.
         let now = self.args.settings();
         let now = now.map_err(|why| error_text(&why).replace('\n', "; also "))?;
-        let (begun, fixed) = (&self.begun, &now.fixed);
+        let (started, fixed) = (&self.started, &now.fixed);
         let same = [
-            ("mode", begun.mode() == fixed.mode()),
-            ("flow-cnt", begun.tables.flow_cnt == fixed.tables.flow_cnt),
-            ("sock-flow-entries", begun.tables.sock_flow_entries == fixed.tables.sock_flow_entries),
-            ("rfs-namespaces", begun.rfs_namespaces() == fixed.rfs_namespaces()),
-            ("hash-seed", begun.flows.hash_seed == fixed.flows.hash_seed),
-            ("inner", begun.flows.inner() == fixed.flows.inner()),
-            ("key-tunnels", begun.tunnels.kinds() == fixed.tunnels.kinds()),
-            ("no-flow-stats", begun.flow_stats() == fixed.flow_stats()),
-            ("listen", begun.listen.listen == fixed.listen.listen),
-            ("listen-token-file", begun.listen.listen_token_file == fixed.listen.listen_token_file),
-            ("events", begun.events == fixed.events),
+            ("mode", started.mode() == fixed.mode()),
+            ("flow-cnt", started.tables.flow_cnt == fixed.tables.flow_cnt),
+            (
+                "sock-flow-entries",
+                started.tables.sock_flow_entries == fixed.tables.sock_flow_entries,
+            ),
+            ("rfs-namespaces", started.rfs_namespaces() == fixed.rfs_namespaces()),
+            ("hash-seed", started.flows.hash_seed == fixed.flows.hash_seed),
+            ("inner", started.flows.inner() == fixed.flows.inner()),
+            ("key-tunnels", started.tunnels.kinds() == fixed.tunnels.kinds()),
+            ("no-flow-stats", started.flow_stats() == fixed.flow_stats()),
+            ("listen", started.listen.listen == fixed.listen.listen),
+            (
+                "listen-token-file",
+                started.listen.listen_token_file == fixed.listen.listen_token_file,
+            ),
+            ("events", started.events == fixed.events),
         ];
-        let same = same.into_iter().chain(begun.records.same(&fixed.records));
+        let same = same.into_iter().chain(started.records.same(&fixed.records));
         let changed = same.filter(|(_, same)| !same).map(|(name, _)| name);
         let changed: Vec<&str> = changed.collect();
         if !changed.is_empty() {
@@ -109,7 +115,7 @@ impl Reload {
 
 impl<P: Datapath> Instance<P> {
     /// Reads the file again, and begins the change to its settings; returns the event.
-    pub(crate) fn reload(&mut self, reload: &Reload) -> Happened {
+    pub(crate) fn reload(&mut self, reload: &Reload) -> NewEvent {
         let (file, before) = (reload.file(), self.settings.clone());
         let cpus = self.cpus.clone();
         let mut change = |wanted| self.change_to(wanted).map_err(|why| reload.placed(why));
@@ -127,7 +133,7 @@ impl<P: Datapath> Instance<P> {
                 (EventKind::Reloaded, text)
             }
         };
-        Happened::new(kind, text).with("file", file)
+        NewEvent::new(kind, text).with("file", file)
     }
 }
 

@@ -113,9 +113,9 @@ fn records_and_events_stay_as_they_began() {
     ] {
         let text = format!("policy = 'rfs'\n{begin}{key} = '{value}'\n");
         std::fs::write(&file, text).unwrap();
-        let said = instance.reload(&reload).text;
+        let message = instance.reload(&reload).text;
         let part = format!("all settings stay: {key} can't change while rxsteer runs");
-        assert!(said.contains(&part), "{key}: {said}");
+        assert!(message.contains(&part), "{key}: {message}");
     }
     let others = [
         ("flows", begin.replace("flows.csv", "other.csv")),
@@ -124,16 +124,16 @@ fn records_and_events_stay_as_they_began() {
     ];
     for (key, text) in others {
         std::fs::write(&file, format!("policy = 'rfs'\n{text}\n")).unwrap();
-        let said = instance.reload(&reload).text;
+        let message = instance.reload(&reload).text;
         let part = format!("all settings stay: {key} can't change while rxsteer runs");
-        assert!(said.contains(&part), "{key}: {said}");
+        assert!(message.contains(&part), "{key}: {message}");
     }
     assert!(instance.path.applied().is_empty() && instance.settings == before);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no output was begun");
     // The same of records, and another policy.
     std::fs::write(&file, format!("policy = 'rfs'\n{begin}")).unwrap();
-    let said = instance.reload(&reload).text;
-    assert!(said.contains("is reloaded: policy=rfs (was rps)"), "{said}");
+    let message = instance.reload(&reload).text;
+    assert!(message.contains("is reloaded: policy=rfs (was rps)"), "{message}");
 }
 
 #[test]

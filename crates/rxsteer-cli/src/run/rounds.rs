@@ -6,27 +6,28 @@ use std::time::{Duration, Instant};
 /// The length of a window. The value shown is the longest round of this window and the previous one.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The longest time that the event thread worked without a look at its events, within the last 10 to 20 seconds.
+/// The longest time that the event thread worked without a check of its events, within the last 10 to 20 seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds(Mutex<Windows>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Windows {
     /// When the present window began; `None` before the first round.
-    begun: Option<Instant>,
+    started: Option<Instant>,
     present: Duration,
     before: Duration,
 }
 
 impl Windows {
-    fn come_to(&mut self, now: Instant) {
-        let age = self.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
-        if self.begun.is_some() && age < WINDOW {
+    fn advance_to(&mut self, now: Instant) {
+        let age =
+            self.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started));
+        if self.started.is_some() && age < WINDOW {
             return;
         }
         self.before = if age < 2 * WINDOW { self.present } else { Duration::ZERO };
         self.present = Duration::ZERO;
-        self.begun = Some(now);
+        self.started = Some(now);
     }
 }
 
@@ -34,14 +35,14 @@ impl Rounds {
     /// Notes that a round ended at `now`.
     pub(crate) fn took(&self, time: Duration, now: Instant) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.come_to(now);
+        windows.advance_to(now);
         windows.present = windows.present.max(time);
     }
 
     /// The longest round of the last 10 to 20 seconds, in nanoseconds.
     pub(crate) fn longest_ns(&self, now: Instant) -> u64 {
         let mut windows = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.come_to(now);
+        windows.advance_to(now);
         windows.present.max(windows.before).as_nanos() as u64
     }
 }

@@ -1,7 +1,7 @@
 //! The state of an instance, as text.
 
 use super::losses::{losses, milliseconds};
-use super::show_tables::{MOST_ROWS, cpus, flows};
+use super::show_tables::{MAX_ROWS, cpus, flows};
 use super::{show_rates, show_userspace};
 use crate::output::lines::{field, fitted, lines, paragraphs};
 use crate::output::table::new;
@@ -17,9 +17,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// The number of moves of buckets that are shown.
-const MOST_MOVES: usize = 5;
+const MAX_MOVES: usize = 5;
 
-/// Interfaces, CPUs, totals; and the rates, if two looks showed them.
+/// Interfaces, CPUs, totals; and the rates, if two readings showed them.
 pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
     let running = Duration::from_secs(Duration::from_nanos(status.running_ns).as_secs());
     let name = match status.command {
@@ -96,13 +96,13 @@ pub(crate) fn status(status: &Status, rates: Option<&Rates>) -> String {
 /// Where buckets are, the last moves, and why none moves.
 fn balance(shown: &BalanceShown) -> String {
     let held = shown.by_cpu.iter().map(|held| format!("CPU {} {}", held.cpu, held.buckets));
-    let held: Vec<String> = held.take(MOST_ROWS).collect();
+    let held: Vec<String> = held.take(MAX_ROWS).collect();
     let mut text = format!("{} buckets: {}", grouped(shown.buckets.into()), held.join(", "));
     if shown.by_cpu.len() > held.len() {
         let _ = write!(text, " and {} CPUs more", shown.by_cpu.len() - held.len());
     }
     let _ = writeln!(text, "; {} moved by load", grouped(shown.moved));
-    for one in shown.latest.iter().take(MOST_MOVES) {
+    for one in shown.latest.iter().take(MAX_MOVES) {
         let ago = Duration::from_millis(one.ago_ms / 100 * 100);
         let _ = write!(
             text,

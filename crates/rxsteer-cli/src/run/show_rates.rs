@@ -1,4 +1,4 @@
-//! The rates between two looks, and the last events, as text.
+//! The rates between two readings, and the last events, as text.
 
 use crate::output::lines::{field, fitted};
 use crate::output::table::new;
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 /// The most events that are shown.
 const EVENTS: usize = 5;
 /// If there are more CPUs than this, those with nothing to show are left out.
-const MOST_ROWS: usize = 16;
+const MAX_ROWS: usize = 16;
 
 /// The columns of an interface: packets and bits per second.
 pub(super) fn interface(rates: &Rates, name: &str) -> [String; 2] {
@@ -49,7 +49,7 @@ pub(super) fn cpus(rates: &Rates) -> String {
     let is_idle =
         |rates: &CpuRates| rates.received.packets + rates.delivered + rates.dropped == 0.0;
     let all = &rates.cpus;
-    for cpu in all.iter().filter(|cpu| all.len() <= MOST_ROWS || !is_idle(cpu)) {
+    for cpu in all.iter().filter(|cpu| all.len() <= MAX_ROWS || !is_idle(cpu)) {
         table.add_row(row(format!("CPU {}", cpu.cpu), cpu));
     }
     table.add_row(row("all".to_owned(), &rates.totals));

@@ -9,7 +9,7 @@ use rxsteer_user::core::counters::LiveCounter;
 use std::fmt::Write;
 
 /// If there are more CPUs than this, those with nothing to show are left out.
-pub(super) const MOST_ROWS: usize = 16;
+pub(super) const MAX_ROWS: usize = 16;
 
 /// The columns of the receiving side, after the CPU's number.
 const CPU_COLUMNS: [(&str, LiveCounter); 9] = [
@@ -41,7 +41,7 @@ pub(super) fn cpus(cpus: &[CpuStatus], rules: bool) -> String {
             && cpu.counts.drops.total() == 0
     };
     let (idle, shown): (Vec<&CpuStatus>, Vec<&CpuStatus>) =
-        cpus.iter().partition(|cpu| cpus.len() > MOST_ROWS && is_idle(cpu));
+        cpus.iter().partition(|cpu| cpus.len() > MAX_ROWS && is_idle(cpu));
     for CpuStatus { cpu, counts, .. } in shown {
         let mut row = vec![cpu.to_string()];
         row.extend(columns.iter().map(|(_, counter)| grouped(counts.rx.get(*counter))));

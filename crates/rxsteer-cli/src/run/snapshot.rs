@@ -1,6 +1,6 @@
 //! The state of an instance for the thread that answers clients.
 
-use super::former::Former;
+use super::former::DetachedCounts;
 use super::rounds::Rounds;
 use rxsteer_status::{Event, RxShown, SettingsShown, State};
 use rxsteer_xdp::Settings;
@@ -13,7 +13,7 @@ use std::time::Instant;
 pub(crate) struct Shown<D> {
     pub(crate) socket: PathBuf,
     pub(crate) network_namespace: Option<u64>,
-    pub(crate) begun: Instant,
+    pub(crate) started: Instant,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) program_id: u32,
     pub(crate) settings: Settings,
@@ -22,7 +22,7 @@ pub(crate) struct Shown<D> {
     pub(crate) guarded: bool,
     pub(crate) threads_problem: Option<String>,
     pub(crate) interfaces: Vec<InterfaceShown<D>>,
-    pub(crate) former: Arc<Former>,
+    pub(crate) former: Arc<DetachedCounts>,
     /// How often interfaces were attached or detached. If the number has not changed after a read of the datapath, the
     /// read matches `interfaces`.
     pub(crate) attachments: u64,

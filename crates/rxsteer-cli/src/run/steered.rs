@@ -44,9 +44,9 @@ pub(crate) struct Steered<D> {
     pub(crate) counts: Arc<RxShown>,
     /// Whether something is inconsistent. Then the state is read once more before anything is reported, since an
     /// interface that is being deleted loses its program and its name one after the other.
-    pub(super) doubtful: bool,
+    pub(super) needs_recheck: bool,
     /// Whether it was reported that frames arrive with an incomplete checksum.
-    pub(super) said_partial: bool,
+    pub(super) reported_partial: bool,
     /// The hardware address; with name and index it identifies the interface in sysfs.
     pub(super) address: Vec<u8>,
     /// Warnings about this interface, which is steered nevertheless.
@@ -72,6 +72,6 @@ impl<D> Steered<D> {
     /// Continues the counts of an interface that had the same name, and does not repeat reports about that interface.
     pub(super) fn inherit(&mut self, of: &Steered<D>) {
         Arc::make_mut(&mut self.counts).merge(&of.counts);
-        self.said_partial |= of.said_partial;
+        self.reported_partial |= of.reported_partial;
     }
 }

@@ -1,33 +1,34 @@
 //! The messages about many drops, with their cause. `crate::summaries` decides when they are printed.
 
 use super::losses;
-use crate::summaries::Lately;
+use crate::summaries::CpuActivity;
 use crate::words::plural;
 use rxsteer_status::figures::{grouped, percent};
-use rxsteer_status::{Counts, CpuStatus, EventKind, Happened, SettingsShown, ThreadShown};
+use rxsteer_status::{Counts, CpuStatus, EventKind, NewEvent, SettingsShown, ThreadShown};
 use rxsteer_user::core::counters::LiveCpuCounter;
 
 /// The event of a CPU that dropped many frames.
 pub(super) fn dropped(
     cpu: u16,
-    lately: &Lately,
+    activity: &CpuActivity,
     seconds: u64,
     settings: &SettingsShown,
-) -> Happened {
-    let drops = &lately.drops;
+) -> NewEvent {
+    let drops = &activity.drops;
     let mut parts = Vec::new();
     if drops.ring_full > 0 {
-        let thread = ThreadShown::new(lately.class.clone(), |counter| match counter {
-            LiveCpuCounter::LostWaiting => lately.while_waiting,
-            LiveCpuCounter::LostBusy => lately.while_busy,
-            LiveCpuCounter::LostBurst => lately.in_bursts,
-            LiveCpuCounter::ThreadWaited => lately.waited_ns,
-            LiveCpuCounter::LongestWait => lately.longest_wait_ns,
+        let thread = ThreadShown::new(activity.class.clone(), |counter| match counter {
+            LiveCpuCounter::LostWaiting => activity.while_waiting,
+            LiveCpuCounter::LostBusy => activity.while_busy,
+            LiveCpuCounter::LostBurst => activity.in_bursts,
+            LiveCpuCounter::ThreadWaited => activity.waited_ns,
+            LiveCpuCounter::LongestWait => activity.longest_wait_ns,
             _ => 0,
         });
         let counts = Counts { drops: *drops, ..Counts::default() };
         let status = CpuStatus { cpu, counts, thread, delay: None, would: None };
-        let (what, remedy) = (losses::what(&status, settings), losses::remedy(&status, settings));
+        let (what, remedy) =
+            (losses::describe(&status, settings), losses::remedy(&status, settings));
         parts.push(format!("{what} -> {remedy}"));
     }
     if drops.alloc > 0 {
@@ -37,7 +38,7 @@ pub(super) fn dropped(
         ));
     }
     if drops.flow_limit > 0 {
-        let share = percent(drops.flow_limit, lately.received);
+        let share = percent(drops.flow_limit, activity.received);
         parts.push(format!(
             "the flow limit dropped {} frames that CPU {cpu} received ({share}): one flow filled half of a queue that \
              was half full",
@@ -50,14 +51,14 @@ pub(super) fn dropped(
         ("seconds", seconds),
         ("drops", drops.total()),
         ("queue_full", drops.ring_full),
-        ("while_waiting", lately.while_waiting),
-        ("while_busy", lately.while_busy),
-        ("in_bursts", lately.in_bursts),
+        ("while_waiting", activity.while_waiting),
+        ("while_busy", activity.while_busy),
+        ("in_bursts", activity.in_bursts),
         ("no_memory", drops.alloc),
         ("flow_limit", drops.flow_limit),
-        ("delivered", lately.delivered),
+        ("delivered", activity.delivered),
     ];
-    let event = Happened::new(EventKind::Drops, text);
+    let event = NewEvent::new(EventKind::Drops, text);
     fields.into_iter().fold(event, |event, (name, value)| event.with(name, value))
 }
 
@@ -65,7 +66,7 @@ pub(super) fn dropped(
 mod tests {
     use super::super::instance::tests::{instance, link};
     use super::*;
-    use crate::summaries::{LOOK, Summaries};
+    use crate::summaries::{POLL_INTERVAL, Summaries};
     use std::collections::BTreeMap;
     use std::time::Instant;
 
@@ -73,44 +74,45 @@ mod tests {
         summaries: Summaries,
         settings: SettingsShown,
         now: Instant,
-        cpu: Lately,
+        cpu: CpuActivity,
     }
 
     impl Watched {
         fn begin() -> Watched {
             let now = Instant::now();
             let settings = instance(&["a"], &[link(1, "a")]).shown();
-            let cpu = Lately { class: Some("other".to_owned()), ..Lately::default() };
+            let cpu = CpuActivity { class: Some("other".to_owned()), ..CpuActivity::default() };
             Watched { summaries: Summaries::new(now), settings, now, cpu }
         }
 
-        /// Looks one second later.
-        fn look(&mut self, change: impl FnOnce(&mut Lately)) -> Vec<Happened> {
+        /// Updates one second later.
+        fn update(&mut self, change: impl FnOnce(&mut CpuActivity)) -> Vec<NewEvent> {
             change(&mut self.cpu);
-            self.now += LOOK;
+            self.now += POLL_INTERVAL;
             let cpus = BTreeMap::from([(1, self.cpu.clone())]);
-            let describe = |cpu, lately: &_, seconds| dropped(cpu, lately, seconds, &self.settings);
-            self.summaries.look(self.now, &cpus, describe)
+            let describe =
+                |cpu, activity: &_, seconds| dropped(cpu, activity, seconds, &self.settings);
+            self.summaries.update(self.now, &cpus, describe)
         }
     }
 
     #[test]
     fn drops_are_reported_with_their_cause_and_once_a_minute() {
         let mut watched = Watched::begin();
-        assert_eq!(watched.look(|cpu| cpu.delivered += 100_000), []);
-        let few = |cpu: &mut Lately| {
+        assert_eq!(watched.update(|cpu| cpu.delivered += 100_000), []);
+        let few = |cpu: &mut CpuActivity| {
             (cpu.delivered, cpu.drops.ring_full) =
                 (cpu.delivered + 100_000, cpu.drops.ring_full + 99)
         };
-        assert_eq!(watched.look(few), [], "less than one of a thousand");
-        assert_eq!(watched.look(|cpu| cpu.drops.ring_full += 9), [], "few");
-        let say = watched.look(|cpu| {
+        assert_eq!(watched.update(few), [], "less than one of a thousand");
+        assert_eq!(watched.update(|cpu| cpu.drops.ring_full += 9), [], "few");
+        let events = watched.update(|cpu| {
             (cpu.delivered, cpu.drops.ring_full) =
                 (cpu.delivered + 1000, cpu.drops.ring_full + 500);
             cpu.while_waiting += 400;
             cpu.in_bursts += 100;
         });
-        let [event] = &say[..] else { panic!("one event: {say:?}") };
+        let [event] = &events[..] else { panic!("one event: {events:?}") };
         assert_eq!((event.kind, &event.fields["drops"]), (EventKind::Drops, &500.into()));
         assert_eq!(
             (&event.fields["cpu"], &event.fields["while_waiting"]),
@@ -125,7 +127,7 @@ mod tests {
         let mut drops = 0;
         let mut events = 0;
         for _ in 0..120 {
-            for event in watched.look(|cpu| cpu.drops.ring_full += 100) {
+            for event in watched.update(|cpu| cpu.drops.ring_full += 100) {
                 drops += event.fields["drops"].as_u64().unwrap();
                 events += 1;
                 assert_eq!(event.fields["seconds"], 60);
@@ -133,42 +135,42 @@ mod tests {
         }
         assert_eq!((events, drops), (2, 12_000), "every drop is in one of them");
         for _ in 0..120 {
-            assert_eq!(watched.look(|_| ()), []);
+            assert_eq!(watched.update(|_| ()), []);
         }
-        let say = watched.look(|cpu| cpu.drops.alloc += 10);
+        let events = watched.update(|cpu| cpu.drops.alloc += 10);
         assert!(
-            say[0].text.contains("dropped 10 frames because the kernel had no memory"),
-            "{say:?}"
+            events[0].text.contains("dropped 10 frames because the kernel had no memory"),
+            "{events:?}"
         );
-        assert_eq!(say[0].fields["seconds"], 1);
+        assert_eq!(events[0].fields["seconds"], 1);
     }
 
     #[test]
     fn drops_by_the_flow_limit_are_those_of_the_receiving_cpu() {
         let mut watched = Watched::begin();
-        let say = watched.look(|cpu| (cpu.received, cpu.drops.flow_limit) = (1000, 20));
+        let events = watched.update(|cpu| (cpu.received, cpu.drops.flow_limit) = (1000, 20));
         assert!(
-            say[0].text.contains("the flow limit dropped 20 frames that CPU 1 received (2.0"),
-            "{say:?}"
+            events[0].text.contains("the flow limit dropped 20 frames that CPU 1 received (2.0"),
+            "{events:?}"
         );
     }
 
     #[test]
     fn moves_are_summed_up_over_a_minute() {
         let mut watched = Watched::begin();
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         for _ in 0..180 {
-            said.extend(watched.look(|cpu| {
+            events.extend(watched.update(|cpu| {
                 cpu.received += 50;
                 cpu.moves += 2;
             }));
         }
-        assert_eq!(said.len(), 3);
-        assert!(said.iter().all(|event| event.fields["moves"] == 120), "{said:?}");
-        assert_eq!(said[0].text, "120 moves and 0 packets deferred among 3 000 in the last 60 s");
+        assert_eq!(events.len(), 3);
+        assert!(events.iter().all(|event| event.fields["moves"] == 120), "{events:?}");
+        assert_eq!(events[0].text, "120 moves and 0 packets deferred among 3 000 in the last 60 s");
         // An interface was removed with its counts.
         for _ in 0..120 {
-            assert_eq!(watched.look(|cpu| (cpu.received, cpu.moves) = (10, 0)), []);
+            assert_eq!(watched.update(|cpu| (cpu.received, cpu.moves) = (10, 0)), []);
         }
     }
 }

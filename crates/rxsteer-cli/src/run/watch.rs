@@ -10,16 +10,16 @@ const LINK_GROUP: u32 = 1;
 
 /// Reports that an interface has changed. The caller then reads the state: messages can be lost when many arrive at
 /// once, but the state cannot.
-pub(crate) struct LinkNews(Socket);
+pub(crate) struct LinkMonitor(Socket);
 
-impl LinkNews {
+impl LinkMonitor {
     /// `None` if the kernel does not report changes.
-    pub(crate) fn open() -> Option<LinkNews> {
+    pub(crate) fn open() -> Option<LinkMonitor> {
         let mut socket = Socket::new(NETLINK_ROUTE).ok()?;
         socket.bind(&SocketAddr::new(0, 0)).ok()?;
         socket.add_membership(LINK_GROUP).ok()?;
         socket.set_non_blocking(true).ok()?;
-        Some(LinkNews(socket))
+        Some(LinkMonitor(socket))
     }
 
     /// Whether there were messages; discards them.
@@ -38,7 +38,7 @@ impl LinkNews {
     }
 }
 
-impl AsFd for LinkNews {
+impl AsFd for LinkMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

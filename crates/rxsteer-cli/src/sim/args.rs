@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 
 /// The most seeds of one command: all their results are kept and shown.
-const MOST_SEEDS: u64 = 10_000;
+const MAX_SEEDS: u64 = 10_000;
 
 /// The longest measured time, in simulated seconds.
 const LONGEST_SECONDS: f64 = (MAX_TIME_NS / 1_000_000_000) as f64;
@@ -68,7 +68,7 @@ pub(crate) struct SimArgs {
     pub(crate) seed: u64,
 
     /// Seeds, each a run; by default 1, with --compare 10
-    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, MOST_SEEDS>, help_heading = "Runs")]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32, 1, MAX_SEEDS>, help_heading = "Runs")]
     pub(crate) seeds: Option<u32>,
 
     /// Simultaneous runs; by default one per CPU

@@ -57,7 +57,7 @@ pub(crate) fn command(args: &SimArgs) -> anyhow::Result<Outcome> {
     }
     let chosen = choose::choose(args)?;
     let cells = cells(args, &chosen)?;
-    let rows = args.csv.as_deref().map(|path| WholeFile::beside(path, "--csv")).transpose()?;
+    let rows = args.csv.as_deref().map(|path| WholeFile::create(path, "--csv")).transpose()?;
     let index = args.report.as_deref().map(place).transpose()?;
     let stop = stop_on_interrupt(&[])?;
     if args.sensitivity && chosen.assumed.is_empty() {
@@ -105,7 +105,7 @@ fn place(dir: &Path) -> anyhow::Result<WholeFile> {
     std::fs::create_dir_all(dir).map_err(|error| {
         anyhow!("can't make the folder {}: {error}; name another place with --report", shown(dir))
     })?;
-    WholeFile::beside(&page_in(dir), "--report")
+    WholeFile::create(&page_in(dir), "--report")
 }
 
 /// The page's file.

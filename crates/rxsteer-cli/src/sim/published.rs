@@ -20,7 +20,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Options about what is run and how; they conflict with a published table.
-const ELSE: [&str; 17] = [
+const RUN_OPTIONS: [&str; 17] = [
     "scenario",
     "list",
     "set",
@@ -51,20 +51,20 @@ pub(crate) struct PublishedArgs {
     /// The report shows simulated next to published figures, a null model, and the range over all machines that the
     /// fitted rows allow. Each row has a role: fitted, reproduced (it depends on a figure from which the costs were
     /// derived) or predicted. E.g. --published rfs.
-    #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
+    #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = RUN_OPTIONS,
           conflicts_with_all = ["csv", "report", "fit"], help_heading = "Published tables")]
     pub(crate) published: Option<Experiment>,
 
     /// Fit the costs of the machine of a published table again
     ///
     /// The output has the form of the built-in file. E.g. --fit rfs.
-    #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = ELSE,
+    #[arg(long, value_name = "TABLE", value_parser = words(Experiment::ALL.map(Experiment::name), parse_experiment), conflicts_with_all = RUN_OPTIONS,
           conflicts_with_all = ["csv", "report"], help_heading = "Published tables")]
     pub(crate) fit: Option<Experiment>,
 
     // An option that conflicts with a required one removes the requirement, so the conflicts are repeated here.
     /// Write what --fit finds to this file, e.g. fits/rfs.toml
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fit", conflicts_with_all = ELSE,
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "fit", conflicts_with_all = RUN_OPTIONS,
           conflicts_with = "published",
           help_heading = "Published tables")]
     pub(crate) out: Option<PathBuf>,
@@ -100,7 +100,7 @@ pub(crate) fn command(args: &PublishedArgs, json: bool) -> anyhow::Result<Option
 }
 
 fn make_fit(experiment: Experiment, out: Option<&Path>, json: bool) -> anyhow::Result<()> {
-    let file = out.map(|path| WholeFile::beside(path, "--out")).transpose()?;
+    let file = out.map(|path| WholeFile::create(path, "--out")).transpose()?;
     output::note("rxsteer: fitting takes up to half a minute, that of sparse up to ten minutes");
     let fit = fit::make(experiment)?;
     if let Some(file) = file {

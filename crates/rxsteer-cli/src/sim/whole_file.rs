@@ -22,7 +22,7 @@ pub(crate) struct WholeFile {
 
 impl WholeFile {
     /// A file that will become `path`, as requested by `option`.
-    pub(crate) fn beside(path: &Path, option: &'static str) -> anyhow::Result<WholeFile> {
+    pub(crate) fn create(path: &Path, option: &'static str) -> anyhow::Result<WholeFile> {
         let failed = |error: &dyn std::fmt::Display| {
             anyhow!("can't write {}: {error}; name another place with {option}", shown(path))
         };

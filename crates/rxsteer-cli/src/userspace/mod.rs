@@ -1,22 +1,22 @@
 //! The control socket and the events of `rxsteer live` and `rxsteer replay`, as `rxsteer run` has them, and a thread
 //! for both. This adds no work to the threads that move packets.
 
+mod event_tracker;
 mod flows;
-mod news;
 mod status;
 
 use crate::change_spec::ChangeSettings;
 use crate::events_out::{Events, EventsOut};
 use crate::output;
 use crate::summaries;
-use news::News;
+use event_tracker::EventTracker;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rxsteer_records::recording::LiveFlows;
 use rxsteer_status::control::{Control, Server};
 use rxsteer_status::protocol::{Answer, Changed, Request};
 use rxsteer_status::registry::{self, Registered};
 use rxsteer_status::userspace::Watched;
-use rxsteer_status::{Command, EventKind, Happened, client};
+use rxsteer_status::{Command, EventKind, NewEvent, client};
 use rxsteer_user::core::CpuSet;
 use rxsteer_user::packet::DissectOptions;
 use rxsteer_user::{ChangeError, SteerChange};
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the thread looks whether a change is done for which a client waits.
+/// How often the thread checks whether a change is done for which a client waits.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A place for clients to ask, before there is anything to answer.
@@ -48,7 +48,7 @@ pub(crate) struct Origin {
 }
 
 /// What stays the same while a command runs.
-pub(crate) struct About {
+pub(crate) struct CommandInfo {
     pub(crate) command: Command,
     /// As in [`rxsteer_status::SettingsShown`].
     pub(crate) mode: &'static str,
@@ -89,23 +89,23 @@ impl Place {
 }
 
 impl Attending {
-    /// Begins to answer, if there is a place for it, and to find events; the first ones are those in `started`. Where no
-    /// thread can be had, there is neither, and a message says so: packets matter more.
+    /// Begins to answer, if there is a place for it, and to find events; the first ones are those in `first_events`.
+    /// Where no thread can be had, there is neither, and a message says so: packets matter more.
     pub(crate) fn begin(
         place: Option<Place>,
-        about: About,
+        info: CommandInfo,
         watched: Watched,
         out: EventsOut,
-        started: Vec<Happened>,
+        first_events: Vec<NewEvent>,
     ) -> Option<Attending> {
-        let begun = Instant::now();
-        let mut events = Events::new(begun, out);
-        started.into_iter().for_each(|happened| events.add(begun, happened));
+        let started = Instant::now();
+        let mut events = Events::new(started, out);
+        first_events.into_iter().for_each(|event| events.add(started, event));
         let has_lines = events.has_lines();
         if place.is_none() && !has_lines {
             return None;
         }
-        match Attending::start(place, about, watched, begun, events) {
+        match Attending::start(place, info, watched, started, events) {
             Ok(attending) => Some(attending),
             Err(why) => {
                 let why = output::error_text(&why);
@@ -120,9 +120,9 @@ impl Attending {
 
     fn start(
         place: Option<Place>,
-        about: About,
+        info: CommandInfo,
         watched: Watched,
-        begun: Instant,
+        started: Instant,
         events: Events,
     ) -> anyhow::Result<Attending> {
         let (control, registered) = match place {
@@ -131,17 +131,17 @@ impl Attending {
         };
         let (stop, stopped) = UnixStream::pair()?;
         let socket = registered.as_ref().map(|at| at.path.display().to_string());
-        let found = status::found(&about, &watched);
+        let found = status::found(&info, &watched);
         let answers = Answers {
-            about,
+            info,
             watched,
             socket: socket.unwrap_or_default(),
             network_namespace: client::network_namespace(),
-            begun,
-            news: News::new(begun, &found, events),
+            started,
+            tracker: EventTracker::new(started, &found, events),
         };
         let thread = std::thread::Builder::new().name("rxsteer-query".to_owned());
-        let thread = thread.spawn(move || attend(control, answers, &stopped))?;
+        let thread = thread.spawn(move || serve_clients(control, answers, &stopped))?;
         Ok(Attending { thread: Some(thread), stop: Some(stop), registered })
     }
 
@@ -160,22 +160,22 @@ impl Drop for Attending {
     }
 }
 
-fn attend(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStream) {
-    let mut look = answers.begun + summaries::LOOK;
+fn serve_clients(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStream) {
+    let mut next_poll = answers.started + summaries::POLL_INTERVAL;
     loop {
         let now = Instant::now();
         if let Some(control) = &mut control {
             control.serve(now, &mut answers);
         }
-        if now >= look {
-            look = now + summaries::LOOK;
+        if now >= next_poll {
+            next_poll = now + summaries::POLL_INTERVAL;
             let found = answers.found();
-            answers.news.look(now, &found);
+            answers.tracker.update(now, &found);
         }
         let has_work = control.as_ref().is_some_and(Control::has_work);
         let mut fds = control.as_ref().map_or_else(Vec::new, Control::wait_for);
         fds.push(PollFd::new(stopped.as_fd(), PollFlags::POLLIN));
-        let rest = look.saturating_duration_since(Instant::now());
+        let rest = next_poll.saturating_duration_since(Instant::now());
         let rest =
             if control.as_ref().is_some_and(Control::has_waiting) { rest.min(POLL) } else { rest };
         let rest = PollTimeout::from(rest.as_millis() as u16 + 1);
@@ -184,7 +184,7 @@ fn attend(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStre
         let _ = poll(&mut fds, timeout);
         if fds.last().is_some_and(|fd| fd.any().unwrap_or(false)) {
             let found = answers.found();
-            answers.news.end(Instant::now(), &found);
+            answers.tracker.end(Instant::now(), &found);
             return;
         }
     }
@@ -192,18 +192,18 @@ fn attend(mut control: Option<Control>, mut answers: Answers, stopped: &UnixStre
 
 /// Answers clients.
 struct Answers {
-    about: About,
+    info: CommandInfo,
     watched: Watched,
     socket: String,
     network_namespace: Option<u64>,
-    begun: Instant,
-    news: News,
+    started: Instant,
+    tracker: EventTracker,
 }
 
 impl Answers {
     /// Makes a change of settings, or returns why it can't be made. Nothing has changed then.
     fn set(&self, settings: &[String]) -> Result<(), String> {
-        if let Some(why) = &self.about.fixed {
+        if let Some(why) = &self.info.fixed {
             return Err(why.clone());
         }
         let change = SteerChange::from(ChangeSettings::parse(settings)?);
@@ -227,7 +227,7 @@ impl Answers {
 
 impl Server for Answers {
     fn serve(&mut self, request: &Request) -> Option<Answer> {
-        let command = self.about.command.name();
+        let command = self.info.command.name();
         Some(match request {
             Request::Status { reset: true, .. } => Answer::Error(format!(
                 "rxsteer {command} writes the counts of its flows to a file and can't clear them; leave out --reset"
@@ -236,8 +236,8 @@ impl Server for Answers {
             Request::Set { settings } => {
                 let why = self.set(settings).err()?;
                 let text = format!("{} is refused: {why}", settings.join(" "));
-                let event = Happened::new(EventKind::ChangeRefused, text);
-                self.news.add(Instant::now(), event.with("settings", settings.clone()));
+                let event = NewEvent::new(EventKind::ChangeRefused, text);
+                self.tracker.add(Instant::now(), event.with("settings", settings.clone()));
                 Answer::Error(why)
             }
             Request::Explain { .. } => Answer::Error(format!(
@@ -249,12 +249,12 @@ impl Server for Answers {
     }
 
     fn changed(&mut self) -> (bool, Answer) {
-        let look = self.watched.look();
-        let (done, holds) = (!look.is_changing(), look.holds());
+        let reading = self.watched.read();
+        let (done, holds) = (!reading.is_changing(), reading.holds());
         if done {
-            // Now, since the next change may come before the next look.
+            // Now, since the next change may come before the next reading.
             let found = self.found();
-            self.news.see_settings(Instant::now(), &found);
+            self.tracker.see_settings(Instant::now(), &found);
         }
         (done, Answer::Set(Changed { done, holds, settings: Box::new(self.settings()) }))
     }

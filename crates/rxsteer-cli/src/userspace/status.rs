@@ -1,39 +1,39 @@
 //! The status of a command that steers in user space.
 
-use super::news::{Found, ReceivedFrom};
-use super::{About, Answers, Origin, flows};
+use super::event_tracker::{Found, ReceivedFrom};
+use super::{Answers, CommandInfo, Origin, flows};
 use crate::interface_state;
 use rxsteer_host::Link;
-use rxsteer_status::userspace::{Look, Watched};
+use rxsteer_status::userspace::{Reading, Watched};
 use rxsteer_status::{InterfaceStatus, SettingsShown, Status};
 use rxsteer_user::core::counters::LiveCounter;
 
 impl Answers {
     /// What events are found by.
     pub(super) fn found(&self) -> Found {
-        found(&self.about, &self.watched)
+        found(&self.info, &self.watched)
     }
 
     /// The settings that hold now.
     pub(super) fn settings(&self) -> SettingsShown {
-        let About { mode, dissect, flows, .. } = &self.about;
+        let CommandInfo { mode, dissect, flows, .. } = &self.info;
         self.watched.settings(mode, *dissect, flows.is_some())
     }
 
     /// The status, with up to `count` flows.
     pub(super) fn status(&self, count: usize) -> Status {
-        let running_ns = self.begun.elapsed().as_nanos() as u64;
-        let look = self.watched.look();
-        let about = &self.about;
+        let running_ns = self.started.elapsed().as_nanos() as u64;
+        let reading = self.watched.read();
+        let info = &self.info;
         let guarded = self.watched.is_guarded();
         let settings = self.settings();
-        let links = links(about);
+        let links = links(info);
         let interface = |origin| InterfaceStatus {
             running_ns,
-            ..interface(origin, &look, links.as_deref(), guarded)
+            ..interface(origin, &reading, links.as_deref(), guarded)
         };
-        let mut totals = look.totals();
-        if let Some(flows) = &about.flows {
+        let mut totals = reading.totals();
+        if let Some(flows) = &info.flows {
             let counts = flows.table.counts();
             totals.rx.add(|counter| match counter {
                 LiveCounter::Flows => counts.created,
@@ -42,9 +42,9 @@ impl Answers {
                 _ => 0,
             });
         }
-        let listed = about.flows.as_ref().filter(|_| count > 0);
+        let listed = info.flows.as_ref().filter(|_| count > 0);
         Status {
-            command: about.command,
+            command: info.command,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             socket: self.socket.clone(),
@@ -54,42 +54,42 @@ impl Answers {
             memory_bytes: None,
             policy: settings.policy.clone(),
             settings,
-            changing: look.is_changing(),
+            changing: reading.is_changing(),
             guarded,
             threads_problem: None,
             balance: None,
             longest_round_ns: 0,
-            interfaces: about.origins.iter().map(interface).collect(),
-            cpus: look.cpus(),
+            interfaces: info.origins.iter().map(interface).collect(),
+            cpus: reading.cpus(),
             totals,
-            reordered: Some(look.reordered()),
-            input_share: look.input_share(),
+            reordered: Some(reading.reordered()),
+            input_share: reading.input_share(),
             // The table has the packets of the flows that it holds, and records have the others.
             flow_statistics: None,
             largest_flows: listed
-                .map_or_else(Vec::new, |flows| flows::largest(flows, count, about.command)),
+                .map_or_else(Vec::new, |flows| flows::largest(flows, count, info.command)),
             flow_records: None,
-            events: self.news.latest().to_vec(),
+            events: self.tracker.latest().to_vec(),
             ended_flows: Vec::new(),
         }
     }
 }
 
 /// The interfaces that there are now, if they matter and are known.
-fn links(about: &About) -> Option<Vec<Link>> {
-    match about.origins.iter().any(|origin| origin.ifindex.is_some()) {
+fn links(info: &CommandInfo) -> Option<Vec<Link>> {
+    match info.origins.iter().any(|origin| origin.ifindex.is_some()) {
         true => rxsteer_host::links().ok(),
         false => None,
     }
 }
 
 /// What events are found by.
-pub(super) fn found(about: &About, watched: &Watched) -> Found {
-    let look = watched.look();
-    let links = links(about);
+pub(super) fn found(info: &CommandInfo, watched: &Watched) -> Found {
+    let reading = watched.read();
+    let links = links(info);
     let received_from = |origin: &Origin| {
         let InterfaceStatus { name, state, kernel_drops, counts, .. } =
-            interface(origin, &look, links.as_deref(), false);
+            interface(origin, &reading, links.as_deref(), false);
         ReceivedFrom {
             name,
             state,
@@ -99,10 +99,10 @@ pub(super) fn found(about: &About, watched: &Watched) -> Found {
         }
     };
     Found {
-        cpus: look.cpus(),
-        received_from: about.origins.iter().map(received_from).collect(),
-        settings: watched.settings(about.mode, about.dissect, false),
-        is_changing: look.is_changing(),
+        cpus: reading.cpus(),
+        received_from: info.origins.iter().map(received_from).collect(),
+        settings: watched.settings(info.mode, info.dissect, false),
+        is_changing: reading.is_changing(),
     }
 }
 
@@ -117,13 +117,13 @@ fn queues_left_out(origin: &Origin, links: Option<&[Link]>) -> usize {
 /// `links` are the interfaces that there are now, if that is known.
 fn interface(
     origin: &Origin,
-    look: &Look,
+    reading: &Reading,
     links: Option<&[Link]>,
     guarded: bool,
 ) -> InterfaceStatus {
     let receivers = origin.receivers.clone();
     let tables = if guarded { receivers.len() as u16 } else { 0 };
-    let (counts, kernel_drops) = look.received(receivers);
+    let (counts, kernel_drops) = reading.received(receivers);
     // An interface that was renamed is received from on.
     let (name, state) = interface_state::of(&origin.name, origin.ifindex, links);
     InterfaceStatus {

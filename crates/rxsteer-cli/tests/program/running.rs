@@ -25,10 +25,10 @@ pub(crate) fn waits_for(child: &Child, signals: u64) -> bool {
 
 /// Waits until the process does `what`; it must not end before.
 pub(crate) fn wait_until(child: &mut Child, what: &str, does: impl Fn(&Child) -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !does(child) {
         let ended = child.try_wait().expect("it can be waited for");
-        if ended.is_some() || begun.elapsed() > TIMEOUT {
+        if ended.is_some() || started.elapsed() > TIMEOUT {
             let _ = child.kill();
             panic!("it does not {what}; it ended: {ended:?}");
         }

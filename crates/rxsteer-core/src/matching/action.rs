@@ -40,7 +40,7 @@ impl RulePolicy {
 
     /// The policy of a rule before `policy`, with the settings of `policy`.
     #[must_use]
-    pub fn beside(self, policy: &Policy) -> Policy {
+    pub fn with_settings_of(self, policy: &Policy) -> Policy {
         // All policies share one table of slots, with one number of slots per CPU.
         let slots = self.sparse.then(|| policy.slots().unwrap_or_default());
         match (policy, self.rfs, slots) {

@@ -171,7 +171,7 @@ impl Journal {
     }
 
     /// Records a write before it is made.
-    pub(super) fn intend(&mut self, write: &Write) -> Result<(), JournalError> {
+    pub(super) fn record(&mut self, write: &Write) -> Result<(), JournalError> {
         let line = Line::Set {
             path: write.path.clone(),
             old: write.old.clone(),

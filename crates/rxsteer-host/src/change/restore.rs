@@ -120,7 +120,7 @@ type Identity = (String, u32, String);
 
 /// All interfaces; an error if sysfs shows another namespace.
 fn identities(root: &Root) -> Result<Vec<Identity>, HostError> {
-    let all = InterfaceKnobs::look_at_all(root)?;
+    let all = InterfaceKnobs::read_all(root)?;
     Ok(all.into_iter().map(|one| (one.name, one.index, one.address)).collect())
 }
 

@@ -22,7 +22,7 @@ pub const TURNS: usize = REPEATED * ORDER.len() / 2;
 /// The share of all pairs of an old and a new turn that may contradict a difference.
 const AGAINST: f64 = 7.0 / 36.0;
 /// A turn with fewer packets is not conclusive.
-const FEWEST: u64 = 1000;
+const MIN_PACKETS: u64 = 1000;
 
 /// What the CPUs did in one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -135,7 +135,7 @@ const FIGURES: [Figure; 4] = [
 /// Compares the turns.
 pub fn judge(turns: &[(Turn, Measured)]) -> Verdict {
     let fewest = turns.iter().map(|(_, turn)| turn.packets).min().unwrap_or(0);
-    if fewest < FEWEST {
+    if fewest < MIN_PACKETS {
         return Verdict::TooQuiet { packets: fewest };
     }
     let (mut worse, mut better) = (Vec::new(), Vec::new());
@@ -206,11 +206,11 @@ pub fn verify<E>(
         if wait(each / 10) {
             return Ok(None);
         }
-        let before = Load::look_in(root);
+        let before = Load::read_in(root);
         if wait(each * 9 / 10) {
             return Ok(None);
         }
-        let done = Load::look_in(root).zip(before).map(|(after, before)| after.since(&before));
+        let done = Load::read_in(root).zip(before).map(|(after, before)| after.since(&before));
         turns.push((turn, measured(&done.unwrap_or_default(), interfaces)));
     }
     Ok(Some(turns))

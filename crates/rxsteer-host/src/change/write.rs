@@ -99,7 +99,7 @@ fn set_back(tree: &impl Tree, journal: &mut Journal, writes: &[Write]) -> Vec<Re
         let undone = Write { old: now, new: write.old.clone(), ..write.clone() };
         if undone.old == undone.new {
             // The write was refused, and its record is not marked as done. This removes the ambiguity.
-            journal.intend(&undone)?;
+            journal.record(&undone)?;
             return Ok(journal.done(path)?);
         }
         set(tree, journal, &undone)
@@ -116,12 +116,12 @@ pub(super) fn set(tree: &impl Tree, journal: &mut Journal, write: &Write) -> Res
         let (path, planned) = (path.clone(), write.old.clone());
         return Err(Refusal::Meanwhile { path, planned, found: now });
     }
-    journal.intend(write)?;
+    journal.record(write)?;
     tree.write(path, &write.new).map_err(failed)?;
     let found = tree.read(path).map_err(failed)?;
     if found != write.new {
         // Records the value that is there, not the requested one.
-        journal.intend(&Write { new: found.clone(), ..write.clone() })?;
+        journal.record(&Write { new: found.clone(), ..write.clone() })?;
         journal.done(path)?;
         let (path, wrote) = (path.clone(), write.new.clone());
         return Err(Refusal::Filtered { path, wrote, found });

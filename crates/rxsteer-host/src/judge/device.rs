@@ -69,11 +69,11 @@ fn device(interface: &Interface) -> Finding {
             "its packets arrived on the interfaces below: steering there comes before the work, here after most of it",
             below(interface, if TUNNELS.contains(&kind) { " with --inner" } else { "" }),
         ),
-        None => Finding::fine(topic, what_it_is(interface)),
+        None => Finding::fine(topic, kind_of(interface)),
     }
 }
 
-fn what_it_is(interface: &Interface) -> String {
+fn kind_of(interface: &Interface) -> String {
     let link = &interface.link;
     match (&link.driver, &link.kind) {
         (Some(driver), _) if link.is_wifi => format!("Wi-Fi, driver {driver}"),
@@ -91,7 +91,7 @@ pub(super) fn takes_kernel_steering(interface: &Interface) -> bool {
 
 /// "attach to the interface below", with its name if known.
 fn below(interface: &Interface, with: &str) -> String {
-    let below = interface.stands_on.iter().chain(&interface.ports);
+    let below = interface.lower.iter().chain(&interface.ports);
     let below: Vec<&str> = below.map(String::as_str).collect();
     if below.is_empty() {
         format!(

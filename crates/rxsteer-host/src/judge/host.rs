@@ -58,8 +58,8 @@ pub(super) fn default_policy(host: &Host) -> Policy {
 }
 
 fn missing_for_rfs(btf: &Btf) -> Vec<&'static str> {
-    let lacks = btf.lacks().into_iter().filter(is_for_rfs);
-    lacks.map(|lack| lack.name).collect()
+    let missing = btf.missing().into_iter().filter(is_for_rfs);
+    missing.map(|lack| lack.name).collect()
 }
 
 fn is_for_rfs(tracepoint: &Tracepoint) -> bool {
@@ -113,11 +113,11 @@ fn type_information(host: &Host) -> Vec<Finding> {
 
 fn tracepoints(btf: &Btf) -> Finding {
     let topic = "tracepoints";
-    let lacks = btf.lacks();
+    let missing = btf.missing();
     let names = |of: &[Tracepoint]| listed(&of.iter().map(|lack| lack.name).collect::<Vec<_>>());
     let uses = |of: &[Tracepoint]| listed(&of.iter().map(|lack| lack.used_for).collect::<Vec<_>>());
     let (needed, other): (Vec<Tracepoint>, Vec<Tracepoint>) =
-        lacks.iter().partition(|lack| lack.needed);
+        missing.iter().partition(|lack| lack.needed);
     if !needed.is_empty() {
         return Finding::blocker(
             topic,

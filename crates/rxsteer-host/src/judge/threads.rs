@@ -5,12 +5,12 @@ use crate::finding::Finding;
 use crate::host::Host;
 
 /// What a real-time class must leave to ordinary processes, in thousandths of a CPU.
-const LEAST_PERMILLE: u32 = 50;
+const MIN_PERMILLE: u32 = 50;
 
 /// Why the threads of the rings should not be put into a real-time class here, and what to do; `None` if they can be.
 pub fn real_time_refused(host: &Host) -> Option<(String, String)> {
     let left = host.real_time.left_permille(host.version);
-    (left < LEAST_PERMILLE).then(|| {
+    (left < MIN_PERMILLE).then(|| {
         let limits = match host.real_time.server_permille {
             Some(server) => format!("the deadline server grants {:.1} %", f64::from(server) / 10.0),
             None => "kernel.sched_rt_runtime_us sets no limit".to_owned(),

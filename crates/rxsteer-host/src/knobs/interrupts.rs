@@ -42,7 +42,7 @@ struct Line {
 
 /// The interrupts of the interface `name`: those of its device, or of the parent device (virtio on PCI), and those that
 /// are named after the interface.
-pub(super) fn look(root: &Root, name: &str, device: &Path) -> Vec<Interrupt> {
+pub(super) fn read(root: &Root, name: &str, device: &Path) -> Vec<Interrupt> {
     let device = device.canonicalize().ok();
     let of_device: BTreeSet<u32> = device.as_deref().map(numbers).unwrap_or_default();
     let device_name =

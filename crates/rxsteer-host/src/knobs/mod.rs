@@ -49,7 +49,7 @@ pub struct Globals {
 
 impl Globals {
     /// Reads the settings below `root`.
-    pub fn look(root: &Root) -> Globals {
+    pub fn read(root: &Root) -> Globals {
         let number = |name: &str| root.number(&format!("{CORE}/{name}"));
         let mask = |name: &str| whole_mask(root, &root.text(&format!("{CORE}/{name}"))?);
         Globals {
@@ -71,7 +71,7 @@ const CUT_OFF: usize = 126;
 fn whole_mask(root: &Root, text: &str) -> Option<CpuMask> {
     let width = |cpus: CpuSet| mask::hex([], cpus.highest().index() + 1).len();
     let is_whole = |cpus: CpuSet| text.len() == width(cpus);
-    let is_cut_off = text.len() >= CUT_OFF && !Cpus::look_in(root).possible.is_some_and(is_whole);
+    let is_cut_off = text.len() >= CUT_OFF && !Cpus::read_in(root).possible.is_some_and(is_whole);
     CpuMask::read(text).filter(|_| !is_cut_off)
 }
 
@@ -135,7 +135,7 @@ impl InterfaceKnobs {
     /// Reads the interface with this name or alternative name.
     ///
     /// On the host itself, the interface must be in this network namespace, and sysfs must show that namespace.
-    pub fn look(root: &Root, name: &str) -> Result<InterfaceKnobs, HostError> {
+    pub fn read(root: &Root, name: &str) -> Result<InterfaceKnobs, HostError> {
         if !root.is_host() {
             return Self::of_sysfs(root, name)
                 .ok_or_else(|| HostError::NoSuchInterface { name: name.to_owned() });
@@ -145,7 +145,7 @@ impl InterfaceKnobs {
     }
 
     /// All interfaces.
-    pub fn look_at_all(root: &Root) -> Result<Vec<InterfaceKnobs>, HostError> {
+    pub fn read_all(root: &Root) -> Result<Vec<InterfaceKnobs>, HostError> {
         if !root.is_host() {
             let names = root.names(INTERFACES);
             return Ok(names.iter().filter_map(|name| Self::of_sysfs(root, name)).collect());
@@ -153,8 +153,8 @@ impl InterfaceKnobs {
         // Skips an interface that was renamed meanwhile. If none is found, sysfs shows another namespace.
         let links = links()?;
         let mut failed = None;
-        let looked = |link| Self::of_link(link).map_err(|error| failed = Some(error)).ok();
-        let all: Vec<InterfaceKnobs> = links.iter().filter_map(looked).collect();
+        let read = |link| Self::of_link(link).map_err(|error| failed = Some(error)).ok();
+        let all: Vec<InterfaceKnobs> = links.iter().filter_map(read).collect();
         match failed {
             Some(error) if all.is_empty() => Err(error),
             _ => Ok(all),
@@ -205,7 +205,7 @@ impl InterfaceKnobs {
                 .into_iter()
                 .map(|(queue, _)| tx_queue(root, name, queue))
                 .collect(),
-            interrupts: interrupts::look(root, name, &device),
+            interrupts: interrupts::read(root, name, &device),
             name: name.to_owned(),
         })
     }

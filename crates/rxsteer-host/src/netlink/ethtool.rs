@@ -50,7 +50,7 @@ const HASH_FIELDS: [(u64, &str); 9] = [
 const HASH_FUNCTIONS: [(u32, &str); 3] = [(1, "toeplitz"), (2, "xor"), (4, "crc32")];
 
 /// Sends a request about the interface with that index; returns the attributes of the answer.
-fn ask(message: u8, index: u32) -> io::Result<Vec<u8>> {
+fn query(message: u8, index: u32) -> io::Result<Vec<u8>> {
     Family::open("ethtool")?.query(message, &[header(index)])
 }
 
@@ -80,12 +80,12 @@ pub(crate) fn set_features(index: u32, names: &[String], on: bool) -> io::Result
 
 /// The names of the features that are on.
 pub(crate) fn active_features(index: u32) -> io::Result<BTreeSet<String>> {
-    Ok(names(&ask(ETHTOOL_MSG_FEATURES_GET, index)?).unwrap_or_default())
+    Ok(names(&query(ETHTOOL_MSG_FEATURES_GET, index)?).unwrap_or_default())
 }
 
 /// How the NIC spreads flows; an error if the driver does not report it. Since Linux 6.17 this includes hash fields.
 pub(crate) fn rss(index: u32) -> io::Result<Rss> {
-    Ok(rss_of(&ask(ETHTOOL_MSG_RSS_GET, index)?))
+    Ok(rss_of(&query(ETHTOOL_MSG_RSS_GET, index)?))
 }
 
 fn rss_of(answer: &[u8]) -> Rss {
@@ -110,7 +110,7 @@ fn rss_of(answer: &[u8]) -> Rss {
 
 /// The channels that receive, and the most that could.
 pub(crate) fn channels(index: u32) -> io::Result<Channels> {
-    let answer = ask(ETHTOOL_MSG_CHANNELS_GET, index)?;
+    let answer = query(ETHTOOL_MSG_CHANNELS_GET, index)?;
     let sum = |kinds: [u16; 2]| {
         kinds.into_iter().filter_map(|kind| attribute(&answer, kind).and_then(u32_of)).sum()
     };

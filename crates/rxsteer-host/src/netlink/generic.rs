@@ -24,7 +24,7 @@ impl Family {
         let mut netlink = Netlink::open(NETLINK_GENERIC)?;
         let mut value = name.as_bytes().to_vec();
         value.push(0);
-        let body = question(CTRL_CMD_GETFAMILY, &[DefaultNla::new(CTRL_ATTR_FAMILY_NAME, value)]);
+        let body = request(CTRL_CMD_GETFAMILY, &[DefaultNla::new(CTRL_ATTR_FAMILY_NAME, value)]);
         let answers = netlink.query(Query::One, GENL_ID_CTRL, &body)?;
         let id = answers.iter().find_map(|answer| {
             let value = attribute(answer.get(HEADER..)?, CTRL_ATTR_FAMILY_ID)?;
@@ -36,23 +36,28 @@ impl Family {
 
     /// Sends `command` with these attributes; returns the attributes of the first answer.
     pub(super) fn query(&mut self, command: u8, with: &[DefaultNla]) -> io::Result<Vec<u8>> {
-        let answers = self.ask(Query::One, command, with)?;
+        let answers = self.exchange(Query::One, command, with)?;
         answers.into_iter().next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
     /// Sends `command` with these attributes; returns the attributes of each entry of the listing.
     pub(super) fn list(&mut self, command: u8, with: &[DefaultNla]) -> io::Result<Vec<Vec<u8>>> {
-        self.ask(Query::All, command, with)
+        self.exchange(Query::All, command, with)
     }
 
-    fn ask(&mut self, which: Query, command: u8, with: &[DefaultNla]) -> io::Result<Vec<Vec<u8>>> {
-        let answers = self.netlink.query(which, self.id, &question(command, with))?;
+    fn exchange(
+        &mut self,
+        which: Query,
+        command: u8,
+        with: &[DefaultNla],
+    ) -> io::Result<Vec<Vec<u8>>> {
+        let answers = self.netlink.query(which, self.id, &request(command, with))?;
         let body = |answer: Vec<u8>| answer.get(HEADER..).unwrap_or_default().to_vec();
         Ok(answers.into_iter().map(body).collect())
     }
 }
 
-fn question(command: u8, with: &[DefaultNla]) -> Vec<u8> {
+fn request(command: u8, with: &[DefaultNla]) -> Vec<u8> {
     // Command, version of the family's interface, two bytes reserved.
     let mut body = vec![command, 1, 0, 0];
     body.extend(emitted(with));

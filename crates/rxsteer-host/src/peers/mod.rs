@@ -135,7 +135,7 @@ impl Peers {
 
     /// Switches off the offload of the peers of matching links. Returns the peers that are new, or that fail for
     /// another reason than before.
-    pub fn look(&mut self, patterns: &[Pattern]) -> Result<Vec<Seen>, PeersAtWork> {
+    pub fn apply(&mut self, patterns: &[Pattern]) -> Result<Vec<Seen>, PeersAtWork> {
         let chosen = chosen(patterns)?;
         self.known.retain(|(known, _)| chosen.iter().any(|(place, _)| place == known));
         let mut seen = Vec::new();
@@ -214,7 +214,7 @@ impl Peers {
     }
 }
 
-/// Why a whole look failed.
+/// Why a whole call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersAtWork {
     /// Links cannot be listed.
@@ -225,7 +225,7 @@ pub enum PeersAtWork {
     Peers(#[from] PeersError),
 }
 
-/// What [`Peers::look`] would find; changes nothing.
+/// What [`Peers::apply`] would find; changes nothing.
 pub fn examine_all(patterns: &[Pattern]) -> Result<Vec<Seen>, HostError> {
     Ok(chosen(patterns)?.iter().map(|(place, link)| examine(*place, link).0).collect())
 }

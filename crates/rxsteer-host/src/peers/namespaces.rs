@@ -63,7 +63,7 @@ fn all() -> impl Iterator<Item = Namespace> {
         .map(|entry| entry.path().join("ns/net"))
         .chain(kept)
         // Most processes share a namespace, and reading the inode is cheaper than opening the file.
-        .filter(move |path| fs::metadata(path).is_ok_and(|about| seen.insert(about.ino())))
+        .filter(move |path| fs::metadata(path).is_ok_and(|metadata| seen.insert(metadata.ino())))
         .filter_map(|path| Namespace::open(&path).ok())
 }
 

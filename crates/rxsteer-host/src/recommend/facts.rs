@@ -91,7 +91,7 @@ pub struct Counts {
 
 impl Counts {
     /// Reads the counts of an interface and its host.
-    pub fn look(root: &Root, knobs: &InterfaceKnobs) -> Counts {
+    pub fn read(root: &Root, knobs: &InterfaceKnobs) -> Counts {
         let statistic = |name: &str| -> u64 {
             root.number(&format!("/sys/class/net/{}/statistics/{name}", knobs.name)).unwrap_or(0)
         };
@@ -103,7 +103,7 @@ impl Counts {
         let ip6 = root.text("/proc/net/snmp6").unwrap_or_default();
         let ip = |four: &str, six: &str| ip4_count(&ip4, four) + ip6_count(&ip6, six);
         Counts {
-            load: Load::look_in(root).unwrap_or_default(),
+            load: Load::read_in(root).unwrap_or_default(),
             interrupts,
             queues: if root.is_host() {
                 netdev::rx_packets(knobs.index).unwrap_or_default()
@@ -176,8 +176,8 @@ mod tests {
             fs::create_dir_all(at.parent().unwrap()).unwrap();
             fs::write(at, text).unwrap();
         };
-        let look = || Counts::look(&root, &InterfaceKnobs::look(&root, "eth0").unwrap());
-        let before = look();
+        let read = || Counts::read(&root, &InterfaceKnobs::read(&root, "eth0").unwrap());
+        let before = read();
         put(
             "/proc/net/snmp",
             "Ip: Forwarding InDelivers ForwDatagrams\nIp: 1 70 900\nTcp: A\nTcp: 1\n",
@@ -186,7 +186,7 @@ mod tests {
         put("/sys/class/net/eth0/statistics/rx_missed_errors", "11\n");
         let interrupts = fs::read_to_string(root.path("/proc/interrupts")).unwrap();
         put("/proc/interrupts", &interrupts.replace("1000", "1600"));
-        let measured = look().since(&before, Duration::from_secs(1));
+        let measured = read().since(&before, Duration::from_secs(1));
         assert_eq!((measured.delivered, measured.forwarded, measured.nic_dropped), (75, 1000, 11));
         assert_eq!(measured.interrupts, [(0, 600)].into());
         assert_eq!(measured.load.cpus.len(), 2);

@@ -16,9 +16,9 @@ fn facts(machine: &MachineSpec) -> Facts {
     let folder = tempfile::tempdir().unwrap();
     let root: Root = machine.build(folder.path()).unwrap();
     Facts {
-        topology: Topology::look(&root),
-        globals: Globals::look(&root),
-        knobs: InterfaceKnobs::look(&root, machine.nics[0].name).unwrap(),
+        topology: Topology::read(&root),
+        globals: Globals::read(&root),
+        knobs: InterfaceKnobs::read(&root, machine.nics[0].name).unwrap(),
         spreading: Spreading::default(),
         run: match (machine.nics[0].driver, machine.nics[0].kind) {
             (Some(_), None) => Ok(()),
@@ -263,7 +263,7 @@ fn what_is_down_or_the_loopback_is_left_alone_without_a_measurement() {
 }
 
 #[test]
-fn what_is_wanted_is_what_is_said() {
+fn what_is_requested_is_what_is_reported() {
     let two = MachineSpec { cores_per_cache: 4, ..MachineSpec::cpus(8) }
         .nic(NicSpec::named("eth0").queues(2, 2).interrupts([0, 4]));
     let facts = facts(&two);

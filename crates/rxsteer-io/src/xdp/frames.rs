@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A bit of [`Frames::state`]: the frame's batch is gone, and the thread that takes the frame off the last TX ring
 /// returns it.
-const LET_GO: u8 = 1 << 7;
+const RELEASED: u8 = 1 << 7;
 
 /// The largest number of TX rings that a frame can be in at the same time.
-const MOST_SENDS: u8 = LET_GO - 1;
+const MAX_SENDS: u8 = RELEASED - 1;
 
 /// The memory of all sockets of an instance.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Frames {
     first: Box<[u32]>,
     /// The home of each frame.
     home: Box<[u16]>,
-    /// For each frame, the number of TX rings it is in, and [`LET_GO`].
+    /// For each frame, the number of TX rings it is in, and [`RELEASED`].
     state: Box<[AtomicU8]>,
     /// For each home, the released frames. There is room for all frames, so a push never fails.
     returned: Box<[ArrayQueue<Vec<u32>>]>,
@@ -130,7 +130,7 @@ impl Frames {
     fn begins_sending(&self, frame: u32) -> bool {
         let state = &self.state[frame as usize];
         // ORDER: Relaxed; the end of the batch (its `Arc`) publishes the work of its readers.
-        if state.load(Ordering::Relaxed) >= MOST_SENDS {
+        if state.load(Ordering::Relaxed) >= MAX_SENDS {
             return false;
         }
         state.fetch_add(1, Ordering::Relaxed);
@@ -141,8 +141,8 @@ impl Frames {
     #[inline]
     fn has_been_sent(&self, frame: u32) -> bool {
         let state = &self.state[frame as usize];
-        // ORDER: AcqRel; pairs with that of `is_let_go`: the last one sees what the others did before.
-        if state.fetch_sub(1, Ordering::AcqRel) != LET_GO | 1 {
+        // ORDER: AcqRel; pairs with that of `release`: the last one sees what the others did before.
+        if state.fetch_sub(1, Ordering::AcqRel) != RELEASED | 1 {
             return false;
         }
         // ORDER: Relaxed; the queue that returns the frame publishes this.
@@ -152,14 +152,14 @@ impl Frames {
 
     /// Records that a frame's batch is gone. Returns whether the frame must be returned now.
     #[inline]
-    fn is_let_go(&self, frame: u32) -> bool {
+    fn release(&self, frame: u32) -> bool {
         let state = &self.state[frame as usize];
         // ORDER: Acquire; pairs with `has_been_sent`. No send can begin any more, since a send needs the batch.
         if state.load(Ordering::Acquire) == 0 {
             return true;
         }
         // ORDER: AcqRel, as above.
-        if state.fetch_or(LET_GO, Ordering::AcqRel) != 0 {
+        if state.fetch_or(RELEASED, Ordering::AcqRel) != 0 {
             return false;
         }
         state.store(0, Ordering::Relaxed);
@@ -200,7 +200,7 @@ impl Batch {
 impl Drop for Batch {
     fn drop(&mut self) {
         let mut held = std::mem::take(&mut self.held);
-        held.retain(|frame| self.frames.is_let_go(*frame));
+        held.retain(|frame| self.frames.release(*frame));
         self.frames.give_back(self.home, held);
     }
 }

@@ -68,9 +68,7 @@ impl Program {
             }
         })?;
         let mode = match xdp.query(index, XdpFlags::NONE) {
-            Ok(about)
-                if u32::from(about.attach_mode) == libbpf_rs::libbpf_sys::XDP_ATTACHED_SKB =>
-            {
+            Ok(info) if u32::from(info.attach_mode) == libbpf_rs::libbpf_sys::XDP_ATTACHED_SKB => {
                 XdpMode::Generic
             }
             _ => XdpMode::Native,
@@ -95,7 +93,7 @@ impl Program {
     /// the program.
     pub(super) fn is_attached(&self) -> bool {
         use libbpf_rs::query::LinkTypeInfo;
-        self.link.info().is_ok_and(|about| match about.info {
+        self.link.info().is_ok_and(|info| match info.info {
             LinkTypeInfo::Xdp(xdp) => xdp.ifindex != 0,
             _ => true,
         })

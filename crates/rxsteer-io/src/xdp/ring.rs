@@ -94,7 +94,7 @@ impl<T: Copy> Producer<T> {
     /// The number of entries that can be written now.
     #[inline]
     pub(super) fn room(&mut self) -> u32 {
-        self.look();
+        self.update_consumed();
         self.shared.mask + 1 - self.next.wrapping_sub(self.consumed)
     }
 
@@ -105,7 +105,7 @@ impl<T: Copy> Producer<T> {
 
     /// Whether the kernel has taken all written entries.
     pub(super) fn is_taken(&mut self) -> bool {
-        self.look();
+        self.update_consumed();
         self.consumed == self.next
     }
 
@@ -114,7 +114,7 @@ impl<T: Copy> Producer<T> {
         self.consumed
     }
 
-    fn look(&mut self) {
+    fn update_consumed(&mut self) {
         // ORDER: Acquire; pairs with the kernel's Release after it has read an entry, which may now be written again.
         self.consumed = self.shared.consumer().load(Ordering::Acquire);
     }

@@ -43,7 +43,7 @@ struct {
 } order_frames SEC(".maps");
 
 /* The most bytes: IPv6, TCP, and the number. */
-enum { MOST_BYTES = 40 + 20 + sizeof(struct lab_number) };
+enum { MAX_BYTES = 40 + 20 + sizeof(struct lab_number) };
 
 /* The offset of the number from the network header; 0: there is none. */
 static __always_inline __u32 number_offset(const __u8 *bytes, __be16 ethertype)
@@ -83,7 +83,7 @@ static __always_inline void raise(struct lab_flow *flow, __u64 first, __u64 last
 /* Reads the flow and the first number of a socket buffer, if it is one of ours. */
 static __always_inline int read_number(const struct sk_buff *skb, __u32 *flow, __u64 *first)
 {
-	__u8 bytes[MOST_BYTES];
+	__u8 bytes[MAX_BYTES];
 	struct lab_number number;
 	__u64 flow_number;
 	__u32 offset;

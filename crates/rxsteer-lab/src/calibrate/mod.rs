@@ -7,7 +7,7 @@
 //!   CPU 0: make a frame, receive it ─► entry ─► route ─► send ─► the next host        no steering, "inline"
 //!                                        │        └ dropped: `Route`
 //!                                        └ dropped: `Entry`
-//!   CPU 0: make, receive, steer, hand over ─► CPU 1: entry ─► route ─► send           a method to CPU 1
+//!   CPU 0: make, receive, steer, hand off ─► CPU 1: entry ─► route ─► send           a method to CPU 1
 //! ```
 //!
 //! Requests and replies are measured as a whole: the time of all CPUs per request while they are all busy, and the
@@ -145,7 +145,7 @@ pub const PROGRAMS: &[&str] = &["ip", "ethtool", "sysctl", "nft"];
 
 /// Whether this machine can be calibrated; the reason if not.
 #[must_use]
-pub fn lacks() -> Option<String> {
+pub fn unavailable() -> Option<String> {
     if crate::online_cpus() < 2 {
         return Some("it requires two CPUs".to_owned());
     }

@@ -24,7 +24,7 @@ pub struct Steered {
     pub handed: f64,
     /// The same: the time of the CPU that forwards.
     pub remote: f64,
-    /// Whether the other CPU had time to sleep while all packets were handed over.
+    /// Whether the other CPU had time to sleep while all packets were handed off.
     pub sleeps: bool,
 }
 
@@ -51,7 +51,7 @@ impl CostSet {
     ///   remote =                   forward
     /// ```
     ///
-    /// A poll takes 64 packets, since the source makes this many at once. While all packets are handed over, a poll
+    /// A poll takes 64 packets, since the source makes this many at once. While all packets are handed off, a poll
     /// wakes the other CPU at most once for 64 packets; with two CPUs, once for 32. `hand_off` includes the latter. The
     /// simulator's `wake_up` cannot, since its own polls take fewer packets at lower rates.
     ///
@@ -148,8 +148,8 @@ pub(super) fn text(
         )
     };
     let with = |flows, length| from(Cell::Inline { flows, length });
-    // When half of the packets are handed over, the other CPU sleeps between polls, and each poll of 64 packets wakes
-    // it for 32 of them. If it does not sleep while all are handed over, the difference is a whole wake-up, otherwise
+    // When half of the packets are handed off, the other CPU sleeps between polls, and each poll of 64 packets wakes
+    // it for 32 of them. If it does not sleep while all are handed off, the difference is a whole wake-up, otherwise
     // half of one. All methods wake a CPU in the same way, so this uses the median of their figures.
     let sleeps = |method| time(cells, times, Cell::Handed(method)).other_busy < FULL;
     let mut wake_ups = METHODS.map(|method| {

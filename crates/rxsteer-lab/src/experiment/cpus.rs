@@ -5,7 +5,7 @@
 //! limits all methods that steer.
 
 use super::forward::{METRICS, sample};
-use super::{About, Experiment, Load, Method, Sample, Scale};
+use super::{Description, Experiment, Load, Method, Sample, Scale};
 use crate::cpus::online_cpus;
 use crate::error::{LabError, Result};
 use crate::forwarding::{End, Forwarding};
@@ -25,8 +25,8 @@ const LOADS: [(&str, usize); 5] = [
 ];
 
 impl Experiment for Cpus {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "cpus",
             about: "A router with one RX queue and a firewall of 400 rules, steered to 1 to 15 other CPUs: kernel RPS, and hand-off by rxsteer",
             source: "none; a scaling curve of the in-kernel path",
@@ -38,7 +38,7 @@ impl Experiment for Cpus {
         Some(&["ip", "ethtool", "sysctl", "nft"])
     }
 
-    fn lacks(&self) -> Option<String> {
+    fn unavailable(&self) -> Option<String> {
         let missing = self.programs().and_then(crate::missing);
         missing.or_else(|| (online_cpus() < 2).then(|| "a second CPU".to_owned()))
     }

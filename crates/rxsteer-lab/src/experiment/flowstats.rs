@@ -3,7 +3,7 @@
 //! This requires no network and no root. The experiment `forward` measures the effect of statistics on forwarding:
 //! `rxsteer run` with and without them.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::cpu_use::Snapshot;
 use crate::error::{LabError, Result};
 use crate::flow_costs::{FlowLoad, FlowStore};
@@ -34,8 +34,8 @@ const LOADS: [(&str, u16, bool); 8] = [
 ];
 
 impl Experiment for FlowStats {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "flowstats",
             about: "Set-up, update, read, clear and free of a flow's per-CPU statistics, with its CPUs on record and with a walk over all",
             source: "Tonghao Zhang, net: openvswitch: optimize flow-stats: cpu_used_mask (docs/references.md)",

@@ -3,7 +3,7 @@
 //! `forwarding.rs` measures. With two CPUs, each frame that is processed on CPU 0 takes time from the sender. The
 //! report shows the use of each CPU.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::cpus::online_cpus;
 use crate::error::Result;
 use crate::forwarding::{End, Forwarded, Forwarding, SENDER};
@@ -20,8 +20,8 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 impl Experiment for Forward {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "forward",
             about: "Small packets through a router with one RX queue: inline, kernel RPS, and hand-off by rxsteer, in the kernel \
                     and in user space",

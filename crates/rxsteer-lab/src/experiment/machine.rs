@@ -22,9 +22,9 @@ impl Machine {
     /// This machine. Values that cannot be read are empty.
     pub fn here() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let about = read("/proc/cpuinfo");
+        let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
-            let line = about.lines().find(|line| line.starts_with(name))?;
+            let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
             Some(line.split_once(':')?.1.trim().to_owned())
         };
         let flags = field("flags").unwrap_or_default();

@@ -29,14 +29,14 @@ pub use figures::{Against, Figure};
 pub use machine::Machine;
 pub use published::Published;
 pub use run::{Report, Row, Skipped, Verdict, run};
-pub use verdict::{FEWEST_ROUNDS, no_verdict};
+pub use verdict::{MIN_ROUNDS, no_verdict};
 
 use crate::Result;
 use serde::Serialize;
 
 /// Describes an experiment, for lists and reports.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct About {
+pub struct Description {
     /// Its name on the command line.
     pub name: &'static str,
     /// What it measures, in a sentence.
@@ -133,13 +133,13 @@ pub struct Sample {
 /// An experiment.
 pub trait Experiment: Sync {
     /// Its name, description, source and metrics.
-    fn about(&self) -> About;
+    fn description(&self) -> Description;
 
     /// The programs that it starts, as root; `None` if it requires neither programs nor root.
     fn programs(&self) -> Option<&'static [&'static str]>;
 
     /// What this machine lacks to run it, if anything.
-    fn lacks(&self) -> Option<String> {
+    fn unavailable(&self) -> Option<String> {
         self.programs().and_then(crate::missing)
     }
 
@@ -156,7 +156,7 @@ pub trait Experiment: Sync {
 
     /// The metric by which methods are compared under a load: the first one, unless the load defines another.
     fn headline(&self, _load: &Load) -> Metric {
-        self.about().metrics[0]
+        self.description().metrics[0]
     }
 
     /// Parts of the experiment that cannot be measured here, and what they need.

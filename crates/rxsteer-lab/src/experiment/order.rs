@@ -5,7 +5,7 @@
 //! Meanwhile settings change: the mask of the kernel's RPS, or the CPUs of rxsteer. Without steering nothing can
 //! change.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::application::MovingApplication;
 use crate::cpu_use::Snapshot;
 use crate::cpus::online_cpus;
@@ -29,15 +29,15 @@ const METRICS: &[Metric] = &[
 /// Flows that the application reads.
 const LISTENERS: u16 = 2;
 /// The number of datagrams that it reads before it moves.
-const EACH: u64 = 64;
+const DATAGRAMS_PER_MOVE: u64 = 64;
 /// The time of a measurement.
 const TIME: Duration = Duration::from_millis(1500);
 /// Frames per call: few, so that the sender ends soon after it is stopped.
-const AT_ONCE: u64 = 20_000;
+const BATCH: u64 = 20_000;
 
 impl Experiment for Order {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "order",
             about: "Numbered packets under moving applications and changing settings: how many arrive out of order",
             source: "The condition of the RFS message: a flow moves only when no packet of it waits (docs/references.md)",
@@ -84,14 +84,14 @@ impl Experiment for Order {
         };
         let pairs: Vec<_> = (0..LISTENERS).map(pair).collect();
         let cpus: Vec<usize> = (0..online_cpus()).collect();
-        let application = MovingApplication::start(receiver, &pairs, &cpus, EACH)?;
+        let application = MovingApplication::start(receiver, &pairs, &cpus, DATAGRAMS_PER_MOVE)?;
         let check = OrderCheck::new(receiver, &link.far, load.flows)?;
         let source = LiveFrames::new(link, &traffic)?;
         let stop = AtomicBool::new(false);
         let begin = Snapshot::now()?;
         let started = std::time::Instant::now();
         let changes = std::thread::scope(|scope| -> Result<u32> {
-            let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, AT_ONCE, &stop));
+            let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, BATCH, &stop));
             let mut changes = 0;
             let mut changed = Ok(());
             while started.elapsed() < TIME && changed.is_ok() {
@@ -106,13 +106,13 @@ impl Experiment for Order {
         let took = started.elapsed();
         let cpus = begin.until(&Snapshot::now()?);
         let seen = check.drained()?;
-        let heard = application.finish()?;
+        let counts = application.finish()?;
         let made: u64 = source.sent()?.iter().sum();
         applied.end()?;
         LabError::check(seen.frames > 0 && seen.frames <= made, || {
             format!("{} of {made} frames arrived", seen.frames)
         })?;
-        LabError::check(heard.moves > 1, || format!("the application did not move: {heard:?}"))?;
+        LabError::check(counts.moves > 1, || format!("the application did not move: {counts:?}"))?;
         Ok(Sample {
             values: vec![
                 ("reordered", seen.late as f64),

@@ -47,7 +47,7 @@ struct Table {
 }
 
 /// The published figures of an experiment, with the medians of the corresponding rows.
-pub(super) fn beside(experiment: &str, rows: &[Row]) -> Vec<Published> {
+pub(super) fn published_rows(experiment: &str, rows: &[Row]) -> Vec<Published> {
     let mut all = Vec::new();
     for Table { metric, lines } in tables(experiment) {
         let measured = |line: &Line| {
@@ -220,14 +220,19 @@ mod tests {
     fn each_published_row_has_a_cell_of_the_full_run() {
         let mut seen = 0;
         for experiment in list() {
-            let about = experiment.about();
+            let description = experiment.description();
             let loads = experiment.loads(Scale::FULL);
             let methods = experiment.methods(Scale::FULL);
-            for Table { metric, lines } in tables(about.name) {
-                assert!(about.metrics.iter().any(|of| of.name == metric), "{metric}");
+            for Table { metric, lines } in tables(description.name) {
+                assert!(description.metrics.iter().any(|of| of.name == metric), "{metric}");
                 for line in lines {
                     seen += 1;
-                    assert!(methods.contains(&line.method), "{}: {:?}", about.name, line.method);
+                    assert!(
+                        methods.contains(&line.method),
+                        "{}: {:?}",
+                        description.name,
+                        line.method
+                    );
                     assert!(loads.iter().any(|load| load.name == line.load), "{}", line.load);
                 }
             }
@@ -238,10 +243,10 @@ mod tests {
 
     #[test]
     fn ratios_are_to_the_first_row_of_a_table() {
-        let all = beside("rr", &[]);
+        let all = published_rows("rr", &[]);
         assert_eq!(all[0].published_ratio, None);
         assert_eq!(all[1].published_ratio, Some(290.0 / 104.0));
         assert_eq!((all[1].measured, all[1].measured_ratio), (None, None));
-        assert_eq!(beside("forward", &[])[1].published_ratio, Some(1.43));
+        assert_eq!(published_rows("forward", &[])[1].published_ratio, Some(1.43));
     }
 }

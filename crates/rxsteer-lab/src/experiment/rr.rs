@@ -1,7 +1,7 @@
 //! Requests and replies of one byte over many TCP connections: `rr` with a server that has one thread per CPU, `rpc`
 //! with 100 threads that work, and `rps` with one RX queue and with one per CPU.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
 use crate::clients::{SOCKPERF_BYTES, sockperf};
 use crate::cpu_use::Snapshot;
 use crate::cpus::online_cpus;
@@ -75,7 +75,7 @@ fn received(testbed: &Testbed) -> Result<u64> {
 }
 
 impl Experiment for Rr {
-    fn about(&self) -> About {
+    fn description(&self) -> Description {
         let (name, about, source) = match self {
             Rr::Echo => (
                 "rr",
@@ -93,7 +93,7 @@ impl Experiment for Rr {
                 "Tom Herbert, rps: Receive Packet Steering, one and several queues (docs/references.md)",
             ),
         };
-        About { name, about, source, metrics: METRICS }
+        Description { name, about, source, metrics: METRICS }
     }
 
     fn programs(&self) -> Option<&'static [&'static str]> {

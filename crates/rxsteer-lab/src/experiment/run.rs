@@ -136,15 +136,15 @@ pub fn run(
         .zip(series)
         .map(|((method, load), series)| Cell { method, load, series })
         .collect();
-    let about = experiment.about();
+    let description = experiment.description();
     let baseline = experiment.methods(scale).first().copied().unwrap_or(Method::None);
     let rows = rows(experiment, baseline, &cells);
     let mut report = Report {
-        experiment: about.name,
-        about: about.about,
-        source: about.source,
+        experiment: description.name,
+        about: description.about,
+        source: description.source,
         baseline,
-        metrics: about.metrics,
+        metrics: description.metrics,
         command: command.to_owned(),
         quick: scale.quick,
         partial,
@@ -152,7 +152,7 @@ pub fn run(
         interfaces: chosen_cards().map(|cards| [cards.steered.clone(), cards.peer.clone()]),
         rounds: complete,
         steal_percent: (10.0 * steal_percent).round() / 10.0,
-        published: super::published::beside(about.name, &rows),
+        published: super::published::published_rows(description.name, &rows),
         rows,
         verdict: Verdict { given: false, text: vec![] },
         skipped,
@@ -162,14 +162,14 @@ pub fn run(
 }
 
 fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Row> {
-    let about = experiment.about();
+    let description = experiment.description();
     let value = |cell: &Cell, round: usize, name: &str| -> Option<f64> {
         let sample = cell.series.samples.get(round)?.as_ref()?;
         sample.values.iter().find(|(of, _)| *of == name).map(|(_, value)| *value)
     };
     let baseline_of =
         |load: &Load| cells.iter().find(|cell| cell.load == *load && cell.method == baseline);
-    let beside_baseline = |cell: &Cell| {
+    let against_baseline = |cell: &Cell| {
         let base = baseline_of(&cell.load).filter(|_| cell.method != baseline)?;
         let headline = experiment.headline(&cell.load);
         let of = |cell, round| {
@@ -179,7 +179,7 @@ fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Ro
         let pairs: Vec<_> = (0..cell.series.samples.len()).filter_map(pair).collect();
         against(&pairs)
     };
-    let mut compared: Vec<Option<Against>> = cells.iter().map(beside_baseline).collect();
+    let mut compared: Vec<Option<Against>> = cells.iter().map(against_baseline).collect();
     let probabilities: Vec<f64> = compared.iter().flatten().map(|against| against.p).collect();
     let mut corrected = holm(&probabilities).into_iter();
     // The noise of a load: how far apart two series without steering may be, by the interval of their ratio.
@@ -214,7 +214,7 @@ fn rows(experiment: &dyn Experiment, baseline: Method, cells: &[Cell]) -> Vec<Ro
                 method: cell.method,
                 load: cell.load.name,
                 headline: experiment.headline(&cell.load).name,
-                metrics: about.metrics.iter().filter_map(figure).collect(),
+                metrics: description.metrics.iter().filter_map(figure).collect(),
                 against,
                 checks: samples.first().map(|sample| sample.checks.clone()).unwrap_or_default(),
                 failures,

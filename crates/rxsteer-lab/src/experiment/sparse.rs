@@ -3,7 +3,7 @@
 //! The published board had four slow cores and one RX queue per port. With few connections, several of them share a CPU
 //! by chance; sparse slots give each one its own CPU.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::clients::{iperf3, iperf3_server};
 use crate::cpu_use::Snapshot;
 use crate::error::{LabError, Result};
@@ -16,8 +16,8 @@ const METRICS: &[Metric] =
     &[Metric::more("throughput", "Mbit/s"), Metric::more("idle", "% of all CPUs")];
 
 impl Experiment for Sparse {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "sparse",
             about: "A router with NAT between two hosts: TCP in both directions over few connections",
             source: "Deng-Cheng Zhu, RPS: Sparse connection optimizations - v2 (docs/references.md)",

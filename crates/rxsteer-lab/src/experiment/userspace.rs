@@ -6,7 +6,7 @@
 //! process. Therefore there are also loads that wait in the rings of the packet sockets before reading begins: the
 //! sender uses no CPU then.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale, Skipped};
 use crate::cpu_use::Snapshot;
 use crate::dpdk;
 use crate::error::{LabError, Result};
@@ -45,8 +45,8 @@ fn waits(load: &Load) -> bool {
 }
 
 impl Experiment for Userspace {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "userspace",
             about: "Small frames into two threads that work 1 µs for each packet: rxsteer's userspace path, AF_PACKET fanout, channels, DPDK",
             source: "packet(7), PACKET_FANOUT",
@@ -67,7 +67,7 @@ impl Experiment for Userspace {
     fn methods(&self, _scale: Scale) -> Vec<Method> {
         let own = [HASH, CPU, ROLLOVER, CHANNELS, RPS, SPARSE].map(Method::Own);
         let dpdk = [DPDK_DISTRIBUTOR, DPDK_RING].map(Method::Own);
-        let dpdk = if dpdk::lacks().is_none() { &dpdk[..] } else { &[] };
+        let dpdk = if dpdk::unavailable().is_none() { &dpdk[..] } else { &[] };
         [&own[..], dpdk, &[Method::OwnAgain(HASH)]].concat()
     }
 
@@ -78,7 +78,7 @@ impl Experiment for Userspace {
 
     fn not_measured(&self, _scale: Scale) -> Vec<Skipped> {
         let what = "DPDK's distributor and ring".to_owned();
-        dpdk::lacks().map(|needs| Skipped { what, needs }).into_iter().collect()
+        dpdk::unavailable().map(|needs| Skipped { what, needs }).into_iter().collect()
     }
 
     fn measure(&self, method: &Method, load: &Load, _scale: Scale) -> Result<Sample> {

@@ -5,12 +5,12 @@ use super::{Report, Row, Verdict};
 use rxsteer_sim::compare::Finding;
 
 /// Above this share of steal time (percent of all CPUs) a run has no verdict.
-const MOST_STEAL: f64 = 5.0;
+const MAX_STEAL: f64 = 5.0;
 /// With fewer rounds there is no verdict: the interval of a median covers too little.
-pub const FEWEST_ROUNDS: usize = 6;
+pub const MIN_ROUNDS: usize = 6;
 /// If the interval of the ratio of two series without steering goes beyond this, the load is noisy: then only a ratio
 /// whose whole interval is farther from 1 has a verdict.
-const MOST_NOISE: f64 = 1.25;
+const MAX_NOISE: f64 = 1.25;
 
 /// Why a run has no verdict at all; `None` if its figures may have one.
 #[must_use]
@@ -19,14 +19,14 @@ pub fn no_verdict(quick: bool, partial: bool, rounds: usize, steal_percent: f64)
         Some("the run was interrupted".to_owned())
     } else if quick {
         Some("the figures of a short run (--quick) prove nothing".to_owned())
-    } else if rounds < FEWEST_ROUNDS {
+    } else if rounds < MIN_ROUNDS {
         Some(format!(
-            "{rounds} round{} too few; a verdict requires {FEWEST_ROUNDS}",
+            "{rounds} round{} too few; a verdict requires {MIN_ROUNDS}",
             if rounds == 1 { " is" } else { "s are" }
         ))
-    } else if steal_percent > MOST_STEAL {
+    } else if steal_percent > MAX_STEAL {
         Some(format!(
-            "the hypervisor took {steal_percent:.1} % of the CPUs' time, more than {MOST_STEAL} %"
+            "the hypervisor took {steal_percent:.1} % of the CPUs' time, more than {MAX_STEAL} %"
         ))
     } else {
         None
@@ -57,8 +57,8 @@ fn conclude_load(report: &mut Report, load: &str) -> (bool, Vec<String>) {
     let noise = noise(report, load);
     let doubt = match noise {
         None => Some(format!("there are no two series of {baseline}, so the noise is not known")),
-        Some(noise) if noise > MOST_NOISE => Some(format!(
-            "two series of {baseline} differ by a factor of up to {noise:.2} (the 95 % interval of their ratio), more than {MOST_NOISE}"
+        Some(noise) if noise > MAX_NOISE => Some(format!(
+            "two series of {baseline} differ by a factor of up to {noise:.2} (the 95 % interval of their ratio), more than {MAX_NOISE}"
         )),
         Some(_) => None,
     };

@@ -2,9 +2,9 @@
 //!
 //! One thread on CPU 0 receives blocks of frames that are in memory, and steers them; the workers have the CPUs after
 //! it. With as many workers as CPUs, one of them shares CPU 0 with that thread. There is no socket and no network, so
-//! the result shows the limit of steering and hand-over. It requires no root.
+//! the result shows the limit of steering and hand-off. It requires no root.
 
-use super::{About, Experiment, Load, Method, Metric, Sample, Scale};
+use super::{Description, Experiment, Load, Method, Metric, Sample, Scale};
 use crate::channels::{self, Channels, spend};
 use crate::cpu_use::Snapshot;
 use crate::cpus::{online_cpus, pin};
@@ -130,7 +130,7 @@ impl Work {
 
     /// Sends every packet to the channel of its worker.
     fn channels(&self, mut source: MemorySource, done: &[AtomicU64]) -> Result<Duration> {
-        let begun = Instant::now();
+        let started = Instant::now();
         std::thread::scope(|scope| {
             let (mut channels, receivers) = Channels::new(self.workers, true);
             for ((cpu, lists), done) in self.cpus(1).into_iter().zip(receivers).zip(done) {
@@ -154,7 +154,7 @@ impl Work {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     }
 
     fn rxsteer(
@@ -186,17 +186,17 @@ impl Work {
             }
         };
         let stop = AtomicBool::new(false);
-        let begun = Instant::now();
+        let started = Instant::now();
         rxsteer_user::run(&config, &mut sources, Speed::Max, &stop, handler, |_, _| {}).map_err(
             |why| LabError::Unreadable { who: "rxsteer".to_owned(), why: why.to_string() },
         )?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     }
 }
 
 impl Experiment for Workers {
-    fn about(&self) -> About {
-        About {
+    fn description(&self) -> Description {
+        Description {
             name: "workers",
             about: "Packets from memory to 1 to 16 workers that work 200 ns or 1 µs for each: rxsteer's userspace path, and a channel per worker",
             source: "none; a scaling curve of this library",

@@ -74,7 +74,7 @@ pub(super) fn send(streams: Vec<TcpStream>, load: &RrLoad) -> Result<RrReport> {
 struct Connection {
     stream: TcpStream,
     /// When the pending request was intended; `None`: none is pending.
-    asked: Option<Instant>,
+    intended_at: Option<Instant>,
     /// Whether a reply arrived.
     is_answered: bool,
     /// In an open loop, when its next request is due.
@@ -120,7 +120,7 @@ impl Thread {
             if !period.is_zero() {
                 schedule.push(Reverse((due, index)));
             }
-            all.push(Connection { stream, asked: None, is_answered: false, due });
+            all.push(Connection { stream, intended_at: None, is_answered: false, due });
         }
         let until = begin + load.time;
         Ok(Thread {
@@ -138,7 +138,7 @@ impl Thread {
     fn run(&mut self) -> Result<()> {
         if self.period.is_zero() {
             for index in 0..self.connections.len() {
-                self.ask(index, Instant::now())?;
+                self.send_request(index, Instant::now())?;
             }
         }
         let mut events = Vec::with_capacity(64);
@@ -146,7 +146,7 @@ impl Thread {
             let now = Instant::now();
             if now >= self.until {
                 self.schedule.clear();
-                if self.connections.iter().all(|connection| connection.asked.is_none()) {
+                if self.connections.iter().all(|connection| connection.intended_at.is_none()) {
                     return Ok(());
                 }
                 LabError::check(now < self.until + TO_DRAIN, || {
@@ -157,7 +157,7 @@ impl Thread {
                 && due <= now
             {
                 self.schedule.pop();
-                self.ask(index, due)?;
+                self.send_request(index, due)?;
             }
             let next =
                 self.schedule.peek().map_or(Duration::from_millis(20), |Reverse((due, _))| {
@@ -175,10 +175,10 @@ impl Thread {
         }
     }
 
-    fn ask(&mut self, index: usize, intended: Instant) -> Result<()> {
+    fn send_request(&mut self, index: usize, intended: Instant) -> Result<()> {
         let connection = &mut self.connections[index];
         connection.stream.write_all(b"?").map_err(broken)?;
-        connection.asked = Some(intended);
+        connection.intended_at = Some(intended);
         self.requests += 1;
         Ok(())
     }
@@ -193,15 +193,17 @@ impl Thread {
             Err(why) => return Err(broken(why)),
         }
         let now = Instant::now();
-        let Some(asked) = connection.asked.take() else { return Err(broken("a reply to nothing")) };
+        let Some(intended_at) = connection.intended_at.take() else {
+            return Err(broken("a reply to nothing"));
+        };
         connection.is_answered = true;
-        let took = now.saturating_duration_since(asked).as_nanos();
+        let took = now.saturating_duration_since(intended_at).as_nanos();
         self.latency.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
         if now >= self.until {
             return Ok(());
         }
         if self.period.is_zero() {
-            return self.ask(index, now);
+            return self.send_request(index, now);
         }
         // The schedule continues from the intended time: requests that became due meanwhile are sent late, but count
         // from when they were due.

@@ -46,12 +46,12 @@ fn answer(mut streams: Vec<TcpStream>, work: &impl Fn(u64), stop: &AtomicBool) -
         epoll::add(&epoll, stream, data, epoll::EventFlags::IN)
             .tried(|| "wait for a connection".to_owned())?;
     }
-    let look = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     let mut events = Vec::with_capacity(64);
     let mut served = 0;
     while !stop.load(Ordering::Relaxed) {
         events.clear();
-        match epoll::wait(&epoll, spare_capacity(&mut events), Some(&look)) {
+        match epoll::wait(&epoll, spare_capacity(&mut events), Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(why) => return Err(broken(why)),
         }

@@ -50,9 +50,9 @@ fn server_that_stalls_shows_in_an_open_loop_only() {
     // Each request takes 2 ms, and 1000 a second are due: the queue grows all the time.
     let slow = |rate| RrLoad { work: Duration::from_millis(2), ..load(1, rate) };
     let open = request_response(None, None, &slow(1000)).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let closed = request_response(None, None, &slow(0)).unwrap();
-    let elapsed = begun.elapsed();
+    let elapsed = started.elapsed();
     let median_ms = |report: &RrReport| report.latency.value_at_quantile(0.5) as f64 / 1e6;
     // Half of what was due in 400 ms is answered by then, so the median request is at least 50 ms late.
     assert!(median_ms(&open) > 50.0, "{} ms", median_ms(&open));

@@ -4,7 +4,7 @@ use super::{Expected, Figure, Load, Row};
 use serde::Serialize;
 
 /// If the ends of a reference's interval have a larger ratio than this, the machine is too noisy for a verdict.
-const MOST_NOISE: f64 = 1.25;
+const MAX_NOISE: f64 = 1.25;
 
 /// Absolute errors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -133,9 +133,9 @@ pub(super) fn no_verdict(
             return Some(format!("the reference of {name} has no figure"));
         };
         let noise = figure.high / figure.low;
-        if noise > MOST_NOISE {
+        if noise > MAX_NOISE {
             return Some(format!(
-                "the reference of {name} spread by a factor of {noise:.2} over the rounds (its 95 % interval), more than {MOST_NOISE}"
+                "the reference of {name} spread by a factor of {noise:.2} over the rounds (its 95 % interval), more than {MAX_NOISE}"
             ));
         }
     }

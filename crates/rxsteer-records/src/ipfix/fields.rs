@@ -30,7 +30,7 @@ pub(super) const TYPES: u16 = 265;
 
 /// The most CPUs of a direction, so that the record of two directions fits into a message: those with the most packets.
 /// The fields of unlisted packets and bytes contain the counts of the others.
-const MOST_CPUS: usize = 32;
+const MAX_CPUS: usize = 32;
 /// The bytes of a CPU in the list: its number, packets and bytes.
 const CPU_BYTES: usize = 2 + 8 + 8;
 /// The bytes before the CPUs of a list: its length (3), how its parts relate, and their template.
@@ -48,7 +48,7 @@ pub(super) struct Half {
     protocol: u8,
     interface: u32,
     totals: FlowTotals,
-    /// At most [`MOST_CPUS`], by number.
+    /// At most [`MAX_CPUS`], by number.
     per_cpu: Vec<CpuTotals>,
     not_listed: SharedTotals,
     moves: u32,
@@ -59,9 +59,9 @@ impl Half {
     pub(super) fn of(row: &Row<'_>) -> Half {
         let record = row.record;
         let (mut per_cpu, mut not_listed) = (record.per_cpu.clone(), record.shared);
-        if per_cpu.len() > MOST_CPUS {
+        if per_cpu.len() > MAX_CPUS {
             per_cpu.sort_unstable_by_key(|cpu| (Reverse(cpu.packets), cpu.cpu));
-            for cpu in per_cpu.drain(MOST_CPUS..) {
+            for cpu in per_cpu.drain(MAX_CPUS..) {
                 not_listed.packets += cpu.packets;
                 not_listed.bytes += cpu.bytes;
             }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const WAIT: Duration = Duration::from_secs(2);
 
 /// The most records that wait, about 20 MB. At the end of a capture, the records of all flows arrive at once.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 /// Directions that wait for the other one.
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl Pairs {
 
     /// The next record that has waited long enough, or must make room for others.
     pub(super) fn take_old(&mut self) -> Option<Half> {
-        self.take_while(|begun, length| length >= MOST || begun.elapsed() >= WAIT)
+        self.take_while(|started, length| length >= MAX || started.elapsed() >= WAIT)
     }
 
     /// The next record.
@@ -58,8 +58,8 @@ impl Pairs {
 
     fn take_while(&mut self, is_over: impl Fn(Instant, usize) -> bool) -> Option<Half> {
         loop {
-            let &(begun, key, number) = self.order.front()?;
-            if !is_over(begun, self.order.len()) {
+            let &(started, key, number) = self.order.front()?;
+            if !is_over(started, self.order.len()) {
                 return None;
             }
             self.order.pop_front();

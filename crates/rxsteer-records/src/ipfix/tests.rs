@@ -316,8 +316,8 @@ fn most_cpus_are_listed_and_the_others_added_up() {
 fn a_direction_does_not_wait_for_longer_than_a_few_seconds() {
     let (collector, mut ipfix, view) = pair(ALL);
     ipfix.take(&view.row(&record(4, 1)));
-    let begun = Instant::now();
-    while ipfix.counts().records() == 0 && begun.elapsed() < Duration::from_secs(60) {
+    let started = Instant::now();
+    while ipfix.counts().records() == 0 && started.elapsed() < Duration::from_secs(60) {
         ipfix.tick();
         std::thread::sleep(Duration::from_millis(10));
     }

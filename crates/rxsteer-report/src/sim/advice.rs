@@ -29,7 +29,8 @@ pub fn advice(results: &Results) -> Option<String> {
     }
     let sound = |it: &&Difference| results.cells[it.cell].reordered() == 0;
     let differences: Vec<&Difference> = results.differences.iter().filter(sound).collect();
-    let advice = on_goal(results, &differences).or_else(|| on_the_side(results, &differences));
+    let advice =
+        on_goal(results, &differences).or_else(|| other_improvement(results, &differences));
     Some(advice.unwrap_or_else(|| {
         let any = |finding| differences.iter().any(|it| it.finding() == finding);
         let why = if any(Finding::Better) {
@@ -54,11 +55,11 @@ fn on_goal(results: &Results, differences: &[&Difference]) -> Option<String> {
     let alike = || of_goal().filter(|it| gain(it) > most - WORTH || gain(it) == most);
     let least = alike().map(|it| cost(it.cell)).reduce(f64::min)?;
     let best = alike().find(|it| cost(it.cell) <= least * (1.0 + WORTH))?;
-    Some(format!("{}{}", sentence(results, best), price(results, differences, best)))
+    Some(format!("{}{}", sentence(results, best), drawbacks(results, differences, best)))
 }
 
 /// The policy that improves another metric most, without a loss in the main metric.
-fn on_the_side(results: &Results, differences: &[&Difference]) -> Option<String> {
+fn other_improvement(results: &Results, differences: &[&Difference]) -> Option<String> {
     let goal = goal(differences)?;
     let costs = |cell| {
         let worse = |it: &&&Difference| it.cell == cell && it.within_model() == Finding::Worse;
@@ -67,7 +68,7 @@ fn on_the_side(results: &Results, differences: &[&Difference]) -> Option<String>
     let gains = differences.iter().filter(|it| it.is_worth_it() && !costs(it.cell));
     let size = |it: &Difference| it.relative().map_or(f64::INFINITY, f64::abs);
     let best = gains.max_by(|a, b| size(a).total_cmp(&size(b)))?;
-    let price = price(results, differences, best);
+    let price = drawbacks(results, differences, best);
     Some(format!(
         "{}, with the {} not significantly less{price}",
         sentence(results, best),
@@ -106,7 +107,7 @@ fn sentence(results: &Results, best: &Difference) -> String {
 }
 
 /// What gets worse under the advised policy. A loss that no printed digit shows is not a price.
-fn price(results: &Results, differences: &[&Difference], best: &Difference) -> String {
+fn drawbacks(results: &Results, differences: &[&Difference], best: &Difference) -> String {
     let shows = |it: &Difference| it.relative().is_none_or(|by| by.abs() >= SHOWN);
     let worse = |it: &&&Difference| {
         it.cell == best.cell && it.within_model() == Finding::Worse && shows(it)

@@ -10,7 +10,7 @@ use rxsteer_sim::metric::{Metric, Subject};
 use rxsteer_sim::sensitivity::Change;
 
 /// With more traffics than this, the table has only figures of the whole run; the JSON has all.
-const MOST_TRAFFICS: usize = 3;
+const MAX_TRAFFICS: usize = 3;
 
 /// The table, and the costs that the main figure depends on.
 pub fn all(results: &Results) -> String {
@@ -47,7 +47,7 @@ pub fn all(results: &Results) -> String {
 
 /// The headline figures that the runs have.
 fn columns(results: &Results) -> Vec<(&'static Metric, Subject)> {
-    let few = results.scenario().traffic.len() <= MOST_TRAFFICS;
+    let few = results.scenario().traffic.len() <= MAX_TRAFFICS;
     let mut columns = Vec::new();
     for Change { metric, subject, .. } in results.varied.iter().flat_map(|it| &it.changes) {
         let is_shown = few || *subject == Subject::Run;

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// The most rows of CPUs; further CPUs are summed up.
-const MOST_ROWS: usize = 16;
+const MAX_ROWS: usize = 16;
 
 /// What was simulated, in two lines.
 pub fn head(results: &Results) -> String {
@@ -175,7 +175,7 @@ pub(crate) fn worth_showing(cells: &[Cell]) -> (Vec<usize>, String) {
     let mut ids: Vec<(usize, f64)> =
         (0..cells[0].scenario.cpus.len()).map(|id| (id, busy(id))).collect();
     ids.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let others = ids.split_off(ids.len().min(MOST_ROWS));
+    let others = ids.split_off(ids.len().min(MAX_ROWS));
     let mut ids: Vec<usize> = ids.into_iter().map(|(id, _)| id).collect();
     ids.sort_unstable();
     let Some((_, most)) = others.first() else { return (ids, String::new()) };

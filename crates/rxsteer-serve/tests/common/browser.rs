@@ -139,7 +139,7 @@ impl Page {
     }
 
     /// Sets the width and whether dark colours are preferred.
-    pub(crate) fn look(&mut self, width: u32, height: u32, scheme: &str) {
+    pub(crate) fn set_view(&mut self, width: u32, height: u32, scheme: &str) {
         let size =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);

@@ -10,7 +10,7 @@ use rxsteer_core::{Balance, Balancer, CpuLoad, Move};
 use std::sync::Arc;
 
 /// How often to check whether the policy has buckets by now.
-const LOOK_NS: u64 = 100_000_000;
+const CHECK_INTERVAL_NS: u64 = 100_000_000;
 
 /// What was counted until the last interval.
 #[derive(Debug, Default)]
@@ -33,7 +33,8 @@ impl World<'_> {
         let now = self.steering.policy.balance();
         if now.is_some() || later {
             let interval_ns = now.map(|balance| u64::from(balance.interval_ms) * 1_000_000);
-            self.calendar.note(self.now + interval_ns.unwrap_or(LOOK_NS), Other::MoveBuckets);
+            self.calendar
+                .note(self.now + interval_ns.unwrap_or(CHECK_INTERVAL_NS), Other::MoveBuckets);
         }
     }
 
@@ -46,7 +47,7 @@ impl World<'_> {
         let elapsed_ns = self.now - std::mem::replace(&mut self.buckets.since_ns, self.now);
         let moves = match self.rebalancer.take() {
             Some(rebalancer) => {
-                let moves = self.ask(rebalancer, &loads, &counted, elapsed_ns);
+                let moves = self.find_moves(rebalancer, &loads, &counted, elapsed_ns);
                 self.rebalancer = Some(rebalancer);
                 moves
             }
@@ -90,7 +91,7 @@ impl World<'_> {
         }
     }
 
-    fn ask(
+    fn find_moves(
         &self,
         rebalancer: &mut dyn Rebalancer,
         loads: &[CpuLoad],

@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Kind {
     /// An RX queue interrupts.
     Interrupt { queue: u32 },
     /// A CPU has finished its present work, or is woken.
@@ -147,21 +147,21 @@ impl Calendar {
     /// Takes the next event. A step stays noted until the next step of its CPU is noted or cancelled. Every step
     /// does one of these.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(u64, What)> {
+    pub(crate) fn next(&mut self) -> Option<(u64, Kind)> {
         let key = least(&self.top);
         if key == NEVER {
             return None;
         }
         let (at_ns, slot) = ((key >> TIME_SHIFT) as u64, usize::from(key as u16));
         if slot < self.cpus {
-            Some((at_ns, What::Step { cpu: slot as u16 }))
+            Some((at_ns, Kind::Step { cpu: slot as u16 }))
         } else if slot < self.rest_slot {
             self.put(slot, NEVER);
-            Some((at_ns, What::Interrupt { queue: (slot - self.cpus) as u32 }))
+            Some((at_ns, Kind::Interrupt { queue: (slot - self.cpus) as u32 }))
         } else {
             let Reverse(entry) = self.rest.pop()?;
             self.show_rest();
-            Some((at_ns, What::Other(entry.what)))
+            Some((at_ns, Kind::Other(entry.what)))
         }
     }
 
@@ -209,10 +209,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(mut calendar: Calendar) -> Vec<(u64, What)> {
+    fn all(mut calendar: Calendar) -> Vec<(u64, Kind)> {
         std::iter::from_fn(|| {
             let next = calendar.next();
-            if let Some((_, What::Step { cpu })) = next {
+            if let Some((_, Kind::Step { cpu })) = next {
                 calendar.cancel_step(cpu);
             }
             next
@@ -229,10 +229,10 @@ mod tests {
         calendar.note_interrupt(0, 3);
         calendar.note_step(0, 3);
         calendar.note(3, Other::Event { index: 1 });
-        let event = |index| (3, What::Other(Other::Event { index }));
-        let step = |cpu| (3, What::Step { cpu });
-        let interrupt = (3, What::Interrupt { queue: 0 });
-        let last = (5, What::Other(Other::Balance));
+        let event = |index| (3, Kind::Other(Other::Event { index }));
+        let step = |cpu| (3, Kind::Step { cpu });
+        let interrupt = (3, Kind::Interrupt { queue: 0 });
+        let last = (5, Kind::Other(Other::Balance));
         assert_eq!(all(calendar), [event(2), step(1), interrupt, step(0), event(1), last]);
     }
 
@@ -244,7 +244,7 @@ mod tests {
             calendar.note_step(5, 4);
             calendar.note_step(3, 5);
             calendar.cancel_step(3);
-            assert_eq!(all(calendar), [(4, What::Step { cpu: 5 })]);
+            assert_eq!(all(calendar), [(4, Kind::Step { cpu: 5 })]);
         }
     }
 
@@ -257,12 +257,12 @@ mod tests {
             notes in proptest::collection::vec((0u64..50, 0usize..1300), 0..200),
         ) {
             let mut calendar = Calendar::new(cpus, 3);
-            let mut expected: Vec<(u64, What)> = Vec::new();
+            let mut expected: Vec<(u64, Kind)> = Vec::new();
             for (index, (at_ns, which)) in (0..).zip(notes) {
                 if which >= 1200 {
                     let cpu = (which % cpus) as u16;
                     calendar.cancel_step(cpu);
-                    expected.retain(|(_, noted)| *noted != What::Step { cpu });
+                    expected.retain(|(_, noted)| *noted != Kind::Step { cpu });
                     continue;
                 }
                 if which >= 1000 {
@@ -270,9 +270,9 @@ mod tests {
                     let next = calendar.next();
                     prop_assert_eq!(next, expected.first().copied());
                     // A step stays noted until the next one replaces it.
-                    if let Some((_, What::Step { cpu })) = next {
+                    if let Some((_, Kind::Step { cpu })) = next {
                         calendar.note_step(cpu, at_ns);
-                        expected.push((at_ns, What::Step { cpu }));
+                        expected.push((at_ns, Kind::Step { cpu }));
                     }
                     if next.is_some() {
                         expected.remove(0);
@@ -282,15 +282,15 @@ mod tests {
                 let what = if which < 500 {
                     let cpu = (which % cpus) as u16;
                     calendar.note_step(cpu, at_ns);
-                    What::Step { cpu }
+                    Kind::Step { cpu }
                 } else if which < 700 {
                     let queue = which as u32 % 3;
                     calendar.note_interrupt(queue, at_ns);
-                    What::Interrupt { queue }
+                    Kind::Interrupt { queue }
                 } else {
                     let other = Other::Event { index };
                     calendar.note(at_ns, other);
-                    What::Other(other)
+                    Kind::Other(other)
                 };
                 expected.retain(|(_, noted)| *noted != what);
                 expected.push((at_ns, what));

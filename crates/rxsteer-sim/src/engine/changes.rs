@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 impl World<'_> {
     /// Executes the `index`-th event of the scenario.
-    pub(crate) fn happen(&mut self, index: u32) {
+    pub(crate) fn run_event(&mut self, index: u32) {
         match self.scenario.events[index as usize].what.clone() {
             EventKind::Offline(cpu) => self.offline(cpu.get()),
             EventKind::Online(cpu) => self.online(cpu.get()),
@@ -26,7 +26,7 @@ impl World<'_> {
     }
 
     /// The CPU that does the work of an offline CPU: the next online CPU in the order of ids.
-    pub(crate) fn heir(&self, cpu: u16) -> u16 {
+    pub(crate) fn successor(&self, cpu: u16) -> u16 {
         let count = self.cpus.len();
         let after = (1..=count).map(|step| (usize::from(cpu) + step) % count);
         let online = after.into_iter().find(|cpu| self.cpus[*cpu].online);
@@ -67,7 +67,7 @@ impl World<'_> {
         }
         for backlog in 0..self.cpus.len() as u16 {
             let online = self.cpus[usize::from(backlog)].online;
-            let server = if online { backlog } else { self.heir(backlog) };
+            let server = if online { backlog } else { self.successor(backlog) };
             self.server[usize::from(backlog)] = server;
             let serves = &mut self.cpus[usize::from(server)].serves;
             if server == backlog {
@@ -84,9 +84,9 @@ impl World<'_> {
         state.state = State::Idle;
         self.calendar.cancel_step(cpu);
         let polls: Vec<u32> = state.polls.drain(..).collect();
-        let heir = self.heir(cpu);
-        self.cpus[usize::from(heir)].polls.extend(polls);
-        self.wake(heir, self.now);
+        let successor = self.successor(cpu);
+        self.cpus[usize::from(successor)].polls.extend(polls);
+        self.wake(successor, self.now);
         self.evacuate_threads(cpu);
     }
 

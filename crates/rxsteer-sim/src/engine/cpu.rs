@@ -39,7 +39,7 @@ pub(crate) enum State {
     Working(Work),
 }
 
-/// A packet that a poll hands over when it ends.
+/// A packet that a poll hands off when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     pub(crate) packet: Packet,
@@ -57,7 +57,7 @@ pub(crate) struct Cost {
 
 /// The work in hand.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct InHand {
+pub(crate) struct CurrentWork {
     pub(crate) began_ns: u64,
     /// When it is complete. A thread may be interrupted before.
     pub(crate) complete_ns: u64,
@@ -70,7 +70,7 @@ pub(crate) struct InHand {
     pub(crate) ns_per_cost: f64,
 }
 
-impl InHand {
+impl CurrentWork {
     pub(crate) fn all(&self) -> f64 {
         self.extra + self.cost.receiving + self.cost.protocol + self.cost.application
     }
@@ -95,13 +95,13 @@ pub(crate) struct CpuState {
     pub(crate) cache: u16,
     pub(crate) online: bool,
     pub(crate) state: State,
-    pub(crate) in_hand: InHand,
+    pub(crate) current: CurrentWork,
     /// Work takes whole nanoseconds; this is the remaining fraction.
     pub(crate) fraction_ns: f64,
     /// The unfinished poll or turn at a backlog, and how many more packets it may process.
     pub(crate) turn: Option<Work>,
     pub(crate) left: u32,
-    /// The packets that the present poll hands over when it ends.
+    /// The packets that the present poll hands off when it ends.
     pub(crate) items: Vec<Item>,
     /// The frame in hand, if it is processed in the poll that received it.
     pub(crate) inline: Option<Packet>,
@@ -151,7 +151,7 @@ impl CpuState {
             cache,
             online: true,
             state: State::Idle,
-            in_hand: InHand::default(),
+            current: CurrentWork::default(),
             fraction_ns: 0.0,
             turn: None,
             left: 0,

@@ -78,15 +78,15 @@ impl<'a> World<'a> {
     pub(crate) fn begins(&mut self, cpu: u16, packet: &Packet) {
         let is_measured = self.is_measured();
         let flow = &mut self.flows[packet.flow as usize];
-        let has_moved = flow.cpu != cpu && flow.begun != 0;
-        let is_late = packet.number.wrapping_sub(flow.begun) as i32 <= 0;
-        if is_late || has_moved && flow.ended != flow.begun {
+        let has_moved = flow.cpu != cpu && flow.started != 0;
+        let is_late = packet.number.wrapping_sub(flow.started) as i32 <= 0;
+        if is_late || has_moved && flow.ended != flow.started {
             self.reordered += 1;
         }
         self.moves += u64::from(has_moved && is_measured);
         flow.cpu = cpu;
         if !is_late {
-            flow.begun = packet.number;
+            flow.started = packet.number;
         }
     }
 

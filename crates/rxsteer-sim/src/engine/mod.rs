@@ -35,7 +35,7 @@ use crate::result::{PacketAccount, RunResult};
 use crate::scenario::{Scenario, Steering as Settings};
 use backlogs::BacklogSet;
 use buckets::Buckets;
-use calendar::{Calendar, Other, What};
+use calendar::{Calendar, Kind, Other};
 use cpu::CpuState;
 use nic::{Link, RxQueue};
 use packet::Flow;
@@ -172,15 +172,15 @@ impl World<'_> {
             debug_assert!(at_ns >= self.now, "time does not go back");
             self.now = at_ns;
             match what {
-                What::Step { cpu } => self.step(cpu),
-                What::Interrupt { queue } => self.interrupt(queue),
-                What::Other(Other::Emit { traffic }) => self.emit_by_clock(traffic),
-                What::Other(Other::Request { connection }) => self.request(connection, at_ns),
-                What::Other(Other::Begin { connection }) => self.stream_sends(connection, at_ns),
-                What::Other(Other::Timeout { connection }) => self.timeout(connection),
-                What::Other(Other::Event { index }) => self.happen(index),
-                What::Other(Other::MoveBuckets) => self.end_interval(),
-                What::Other(Other::Balance) => {
+                Kind::Step { cpu } => self.step(cpu),
+                Kind::Interrupt { queue } => self.interrupt(queue),
+                Kind::Other(Other::Emit { traffic }) => self.emit_by_clock(traffic),
+                Kind::Other(Other::Request { connection }) => self.request(connection, at_ns),
+                Kind::Other(Other::Begin { connection }) => self.stream_sends(connection, at_ns),
+                Kind::Other(Other::Timeout { connection }) => self.timeout(connection),
+                Kind::Other(Other::Event { index }) => self.run_event(index),
+                Kind::Other(Other::MoveBuckets) => self.end_interval(),
+                Kind::Other(Other::Balance) => {
                     self.balance();
                     let next = self.now + self.scenario.scheduler.balance_ns;
                     self.calendar.note(next, Other::Balance);

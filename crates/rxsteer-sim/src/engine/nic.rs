@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Preamble, start of frame, check sequence and gap: the bytes on the wire in addition to those of the frame.
 const WIRE_OVERHEAD: f64 = 24.0;
 /// The shortest frame on the wire, without that overhead: 60 bytes.
-const LEAST_FRAME: u32 = 60;
+const MIN_FRAME: u32 = 60;
 /// The most frames that wait for a wire, as a multiple of the time of one frame of the given size: the kernel's
 /// default queue of a device (`txqueuelen`).
 const TX_QUEUE: f64 = 1000.0;
@@ -33,7 +33,7 @@ impl Link {
     }
 
     fn time_of(&self, bytes: u32) -> f64 {
-        (f64::from(bytes.max(LEAST_FRAME)) + WIRE_OVERHEAD) * self.ns_per_byte
+        (f64::from(bytes.max(MIN_FRAME)) + WIRE_OVERHEAD) * self.ns_per_byte
     }
 
     /// Whether the far host's NIC has room for another frame of scheduled traffic; if so, the frame is accepted.

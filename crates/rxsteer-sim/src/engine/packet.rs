@@ -54,7 +54,7 @@ pub(crate) struct Flow {
     /// The number of packets that came to the NIC.
     pub(crate) sent: u32,
     /// The numbers of the last packets whose processing began and ended.
-    pub(crate) begun: u32,
+    pub(crate) started: u32,
     pub(crate) ended: u32,
     /// The CPU where the processing of the last packet began.
     pub(crate) cpu: u16,

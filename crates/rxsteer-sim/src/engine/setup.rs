@@ -237,7 +237,7 @@ impl<'a> World<'a> {
             nic,
             out,
             sent: 0,
-            begun: 0,
+            started: 0,
             ended: 0,
             cpu: 0,
             window: NO_WINDOW,

@@ -155,7 +155,7 @@ impl World<'_> {
         let running = state.running.take();
         let threads: Vec<u32> = running.into_iter().chain(state.run_queue.drain(..)).collect();
         for thread in threads {
-            let target = self.least_loaded(self.heir(cpu));
+            let target = self.least_loaded(self.successor(cpu));
             self.threads[thread as usize].cpu = target;
             self.put(thread, target);
         }
@@ -218,12 +218,12 @@ impl World<'_> {
     /// The thread has run until now: to the end of its work on a packet, or to an interrupt.
     pub(crate) fn thread_ran(&mut self, cpu: u16, thread: u32) {
         let index = usize::from(cpu);
-        let in_hand = self.cpus[index].in_hand;
-        let ran_ns = float_ns(self.now - in_hand.began_ns);
+        let current = self.cpus[index].current;
+        let ran_ns = float_ns(self.now - current.began_ns);
         let entry = &mut self.threads[thread as usize];
         if let Some((packet, _)) = entry.current.take() {
-            if self.now < in_hand.complete_ns {
-                let left = (in_hand.all() - ran_ns / in_hand.ns_per_cost).max(0.0);
+            if self.now < current.complete_ns {
+                let left = (current.all() - ran_ns / current.ns_per_cost).max(0.0);
                 entry.current = Some((packet, left));
             } else {
                 self.served(&packet);

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::backlogs::Seen;
-use super::cpu::{Cost, InHand, Item, State, WINDOW_NS, Work};
+use super::cpu::{Cost, CurrentWork, Item, State, WINDOW_NS, Work};
 use super::nic::Watch;
 use super::packet::{BURST, Packet, Role, float_ns, whole_ns};
 use crate::scenario::Load;
@@ -28,7 +28,7 @@ impl World<'_> {
     fn raise_softirq(&mut self, cpu: u16, at_ns: u64) {
         let state = &self.cpus[usize::from(cpu)];
         if let State::Working(Work::Thread(_)) = state.state {
-            let ran_ns = float_ns(self.now - state.in_hand.began_ns);
+            let ran_ns = float_ns(self.now - state.current.began_ns);
             let excess_ns = state.kept_off_ns - ran_ns - self.scenario.scheduler.softirq_ns as f64;
             let allowed_ns = if excess_ns < 0.0 { 0 } else { self.now + whole_ns(excess_ns) + 1 };
             self.interrupt_thread(cpu, at_ns.max(allowed_ns));
@@ -40,9 +40,9 @@ impl World<'_> {
     /// Ends a thread's work on `cpu` at `at_ns`, if it is not complete by then.
     pub(crate) fn interrupt_thread(&mut self, cpu: u16, at_ns: u64) {
         let state = &mut self.cpus[usize::from(cpu)];
-        if matches!(state.state, State::Working(Work::Thread(_))) && at_ns < state.in_hand.until_ns
+        if matches!(state.state, State::Working(Work::Thread(_))) && at_ns < state.current.until_ns
         {
-            state.in_hand.until_ns = at_ns;
+            state.current.until_ns = at_ns;
             self.calendar.note_step(cpu, at_ns);
         }
     }
@@ -74,7 +74,7 @@ impl World<'_> {
                 }
             };
             if let Some(cost) = cost {
-                self.take_in_hand(cpu, work, cost);
+                self.begin_work(cpu, work, cost);
                 return;
             }
             self.cpus[index].turn = None;
@@ -122,7 +122,7 @@ impl World<'_> {
     }
 
     /// Makes `work` the CPU's present work for the duration of its cost.
-    fn take_in_hand(&mut self, cpu: u16, work: Work, cost: Cost) {
+    fn begin_work(&mut self, cpu: u16, work: Work, cost: Cost) {
         let now = self.now;
         let most_ns =
             if matches!(work, Work::Thread(_)) { self.turn_of_thread(cpu) } else { u64::MAX };
@@ -131,19 +131,19 @@ impl World<'_> {
         let ns_per_cost = state.ns_per_cost(*working > 0);
         *working += 1;
         let extra = std::mem::take(&mut state.extra);
-        let mut in_hand =
-            InHand { began_ns: now, complete_ns: 0, until_ns: 0, cost, extra, ns_per_cost };
-        let lasts = in_hand.all() * ns_per_cost + state.fraction_ns;
+        let mut current =
+            CurrentWork { began_ns: now, complete_ns: 0, until_ns: 0, cost, extra, ns_per_cost };
+        let lasts = current.all() * ns_per_cost + state.fraction_ns;
         let whole = whole_ns(lasts).max(1);
         state.fraction_ns = (lasts - float_ns(whole)).max(0.0);
-        in_hand.complete_ns = now + whole;
-        in_hand.until_ns = now + whole.min(most_ns);
-        state.in_hand = in_hand;
+        current.complete_ns = now + whole;
+        current.until_ns = now + whole.min(most_ns);
+        state.current = current;
         state.state = State::Working(work);
         if !matches!(work, Work::Thread(_)) {
             state.polled = matches!(work, Work::Poll(_));
         }
-        self.calendar.note_step(cpu, in_hand.until_ns);
+        self.calendar.note_step(cpu, current.until_ns);
     }
 
     /// Counts the time since the present work began. The CPU works no more.
@@ -151,13 +151,13 @@ impl World<'_> {
         let state = &mut self.cpus[usize::from(cpu)];
         let State::Working(work) = std::mem::replace(&mut state.state, State::Idle) else { return };
         self.working[usize::from(state.core)] -= 1;
-        let InHand { began_ns, cost, extra, .. } = state.in_hand;
+        let CurrentWork { began_ns, cost, extra, .. } = state.current;
         let lasted = float_ns(self.now - began_ns);
-        let is_whole = self.now == state.in_hand.complete_ns && began_ns >= self.from_ns;
+        let is_whole = self.now == state.current.complete_ns && began_ns >= self.from_ns;
         let (done, scale) = if is_whole {
-            (state.in_hand.ns_per_cost, state.in_hand.ns_per_cost)
+            (state.current.ns_per_cost, state.current.ns_per_cost)
         } else {
-            let all = state.in_hand.all().max(f64::MIN_POSITIVE);
+            let all = state.current.all().max(f64::MIN_POSITIVE);
             let measured = self.now.max(self.from_ns) - began_ns.max(self.from_ns);
             (lasted / all, float_ns(measured) / all)
         };
@@ -185,7 +185,7 @@ impl World<'_> {
     // Polling
 
     /// Takes frames off the queue's ring and decides where they go: one frame that is processed at once, or all frames
-    /// that the poll will hand over when it ends. `None` when the ring is empty, which ends the poll.
+    /// that the poll will hand off when it ends. `None` when the ring is empty, which ends the poll.
     fn poll(&mut self, cpu: u16, queue: u32) -> Option<Cost> {
         let index = usize::from(cpu);
         let rx = &mut self.queues[queue as usize];

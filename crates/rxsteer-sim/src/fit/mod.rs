@@ -26,7 +26,7 @@ pub const SEED: u64 = 1;
 const NEARNESS: f64 = 2e-3;
 
 /// The largest number of runs for one part of a fit.
-const MOST_RUNS: u32 = 150;
+const MAX_RUNS: u32 = 150;
 
 /// Why there is no fit, or no report based on one.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ impl End {
 impl Part {
     /// The other results that the published runs cannot distinguish from the best one: their objective exceeds the
     /// minimum by no more than chance explains.
-    pub fn alike(&self) -> impl Iterator<Item = &End> {
+    pub fn equivalent(&self) -> impl Iterator<Item = &End> {
         let most = self.least + self.chance.unwrap_or(0.0);
         self.other.iter().filter(move |end| end.least <= most)
     }
@@ -190,7 +190,7 @@ impl Search<'_> {
     /// Minimises the sum of squared differences, each relative to its tolerance.
     fn part(&self) -> Result<Part, FitError> {
         let start: Vec<f64> = self.start.iter().map(|(_, start)| *start).collect();
-        let found = simplex::minimize(&start, NEARNESS, MOST_RUNS, |values| {
+        let found = simplex::minimize(&start, NEARNESS, MAX_RUNS, |values| {
             let result = crate::run(&(self.machine)(values), SEED)?;
             let squares = (self.compared)(&result).iter().map(Compared::square).sum();
             Ok::<f64, FitError>(squares)

@@ -28,12 +28,12 @@ struct Corner {
 }
 
 /// The objective, with the number of evaluations.
-struct Asked<F> {
+struct Evaluator<F> {
     objective: F,
     evaluations: u32,
 }
 
-impl<F> Asked<F> {
+impl<F> Evaluator<F> {
     fn at<E>(&mut self, point: Vec<f64>) -> Result<Corner, E>
     where
         F: FnMut(&[f64]) -> Result<f64, E>,
@@ -55,38 +55,38 @@ pub(crate) fn minimize<E>(
     most: u32,
     objective: impl FnMut(&[f64]) -> Result<f64, E>,
 ) -> Result<Minimum, E> {
-    let mut asked = Asked { objective, evaluations: 0 };
+    let mut evaluator = Evaluator { objective, evaluations: 0 };
     let first: Vec<f64> = start.iter().map(|value| value.ln()).collect();
-    let mut corners = vec![asked.at(first.clone())?];
+    let mut corners = vec![evaluator.at(first.clone())?];
     for axis in 0..start.len() {
         let mut point = first.clone();
         point[axis] += FIRST_STEP;
-        corners.push(asked.at(point)?);
+        corners.push(evaluator.at(point)?);
     }
     loop {
         // Corners with equal values stay in their order, so the same search always takes the same steps.
         corners.sort_by(|a, b| a.value.total_cmp(&b.value));
-        if extent(&corners) < nearness || asked.evaluations >= most {
+        if extent(&corners) < nearness || evaluator.evaluations >= most {
             break;
         }
-        step(&mut corners, &mut asked)?;
+        step(&mut corners, &mut evaluator)?;
     }
     let best = corners.swap_remove(0);
-    let evaluations = asked.evaluations;
+    let evaluations = evaluator.evaluations;
     Ok(Minimum { values: values(&best.point), objective: best.value, evaluations })
 }
 
 /// Replaces the worst corner, which is the last, by a better one, or moves all corners towards the best.
-fn step<E, F>(corners: &mut [Corner], asked: &mut Asked<F>) -> Result<(), E>
+fn step<E, F>(corners: &mut [Corner], evaluator: &mut Evaluator<F>) -> Result<(), E>
 where
     F: FnMut(&[f64]) -> Result<f64, E>,
 {
     let last = corners.len() - 1;
     let centre = centre(&corners[..last]);
     let worst = corners[last].clone();
-    let reflected = asked.at(beyond(&centre, &worst.point, 1.0))?;
+    let reflected = evaluator.at(beyond(&centre, &worst.point, 1.0))?;
     if reflected.value < corners[0].value {
-        let expanded = asked.at(beyond(&centre, &worst.point, 2.0))?;
+        let expanded = evaluator.at(beyond(&centre, &worst.point, 2.0))?;
         corners[last] = if expanded.value < reflected.value { expanded } else { reflected };
         return Ok(());
     }
@@ -95,14 +95,14 @@ where
         return Ok(());
     }
     let side = if reflected.value < worst.value { 0.5 } else { -0.5 };
-    let contracted = asked.at(beyond(&centre, &worst.point, side))?;
+    let contracted = evaluator.at(beyond(&centre, &worst.point, side))?;
     if contracted.value < worst.value.min(reflected.value) {
         corners[last] = contracted;
         return Ok(());
     }
     let best = corners[0].point.clone();
     for corner in &mut corners[1..] {
-        *corner = asked.at(beyond(&best, &corner.point, -0.5))?;
+        *corner = evaluator.at(beyond(&best, &corner.point, -0.5))?;
     }
     Ok(())
 }

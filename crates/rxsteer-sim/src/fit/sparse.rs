@@ -36,28 +36,28 @@ const SEARCH_SEEDS: u32 = 20;
 const END_SEEDS: u32 = 100;
 
 const NEARNESS: f64 = 1e-2;
-const MOST_EVALUATIONS: u32 = 60;
+const MAX_EVALUATIONS: u32 = 60;
 
 /// The simulated rates in Mbit/s, by row and direction, of each seed.
 type Rates = Vec<Vec<f64>>;
 
 pub(super) fn parts() -> Result<BTreeMap<String, Part>, FitError> {
     let mut runs = 0;
-    let mut asked = |values: &[f64], seeds| {
+    let mut evaluate = |values: &[f64], seeds| {
         runs += seeds * CELLS as u32;
         rates(values, seeds)
     };
     let mut drawn = Vec::new();
     for point in points() {
-        drawn.push((objective(&asked(&point, DRAWN_SEEDS)?), point));
+        drawn.push((objective(&evaluate(&point, DRAWN_SEEDS)?), point));
     }
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut ends = Vec::new();
     for (_, start) in &drawn[..STARTS] {
-        let found = simplex::minimize(start, NEARNESS, MOST_EVALUATIONS, |values| {
-            Ok::<f64, FitError>(objective(&asked(values, SEARCH_SEEDS)?))
+        let found = simplex::minimize(start, NEARNESS, MAX_EVALUATIONS, |values| {
+            Ok::<f64, FitError>(objective(&evaluate(values, SEARCH_SEEDS)?))
         })?;
-        let rates = asked(&found.values, END_SEEDS)?;
+        let rates = evaluate(&found.values, END_SEEDS)?;
         let names = VALUES.iter().map(|name| (*name).to_owned());
         let value = names.zip(found.values).collect();
         ends.push((End { least: readable(objective(&rates)), value }, readable(chance(&rates))));

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 const RANGES: &str = "over the range of what is sent, fitted again for each end, and over the receiving shares of single cards; both come from predicted figures.";
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
-const LACKS: &[&str] = &[
+const MISMATCHES: &[&str] = &[
     "The receiving share is that of TCP requests on other cards, carried over to forwarding; it decides the gain.",
     "What is sent comes from predicted figures, 4.8 Mpps / (0.60 * 1.43), since hand-off-patch does not give it. So \
      nothing here is an independent prediction: over the possible rates, fitted again for each, and over the shares \
@@ -56,7 +56,7 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
         ],
         seeds: super::SEEDS,
         rows,
-        lacks: LACKS.to_vec(),
+        lacks: MISMATCHES.to_vec(),
         fit,
         constants,
         null: NULL,
@@ -99,7 +99,7 @@ fn rows(packet_ns: f64, share: f64, sent: f64, stop: &AtomicBool) -> Result<Vec<
             gain(handed),
             Role::Reproduced,
         )
-        .beside_null(100.0 * (1.0 / of_inline - 1.0)),
+        .with_null(100.0 * (1.0 / of_inline - 1.0)),
         Row::new(
             "receiving CPUs idle at full rate",
             "%",
@@ -107,7 +107,7 @@ fn rows(packet_ns: f64, share: f64, sent: f64, stop: &AtomicBool) -> Result<Vec<
             idle,
             Role::Reproduced,
         )
-        .beside_null(100.0 * (1.0 - share / of_inline)),
+        .with_null(100.0 * (1.0 - share / of_inline)),
         Row::new(
             "forwarded with hand-off (scale assumed)",
             "/s",

@@ -108,7 +108,7 @@ impl Row {
 
     /// The same row with the value of the null model.
     #[must_use]
-    pub fn beside_null(self, null: f64) -> Row {
+    pub fn with_null(self, null: f64) -> Row {
         Row { null: Some(null), ..self }
     }
 

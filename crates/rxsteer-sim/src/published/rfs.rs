@@ -11,7 +11,7 @@ use rxsteer_core::Policy;
 use std::sync::atomic::AtomicBool;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
-const LACKS: &[&str] = &[
+const MISMATCHES: &[&str] = &[
     "The rates with RPS and RFS follow from the receiving share: CPU 0 receives all packets, and the time that it \
      spends on each is taken from the cards of rps-slides. This transfers figures from one table to another; it is \
      not a prediction from the kernel's code.",
@@ -55,7 +55,7 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
         seeds: super::SEEDS,
         rows,
         targets,
-        lacks: LACKS.to_vec(),
+        lacks: MISMATCHES.to_vec(),
         fit,
         constants,
         null: NULL,
@@ -108,7 +108,7 @@ fn test(
         let what = |figure: &str| format!("{name}, {label}: {figure}");
         let busy = if role == Role::Fitted { Role::Fitted } else { Role::Beside };
         let rate = Row::new(what("tps"), "/s", published.tps, mean(&runs, tps), role);
-        rows.push(if role.has_target() { rate.beside_null(null) } else { rate });
+        rows.push(if role.has_target() { rate.with_null(null) } else { rate });
         rows.push(Row::new(
             what("CPU"),
             "%",

@@ -12,7 +12,7 @@ use rxsteer_core::Policy;
 use std::sync::atomic::AtomicBool;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
-const LACKS: &[&str] = &[
+const MISMATCHES: &[&str] = &[
     "rps-slides closes with 30 to 50 % more performance, which contradicts its own table: there it is 153 to 224 % \
      more. The table is used for the comparison.",
     "The rates with RPS follow from the receiving share of another table, one for all cards; the cards' own differ, by the published pairs, from 0.31 to 0.39. With the shares of all pairs of rfs-commit RPS raises the rates by 72 to 201 %; published are 153 to 224 %.",
@@ -43,7 +43,7 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
         targets: vec![Target::within("tps with RPS within 15 %", &rows, "/s", 15.0)],
         seeds: super::SEEDS,
         rows,
-        lacks: LACKS.to_vec(),
+        lacks: MISMATCHES.to_vec(),
         fit,
         constants,
         null: NULL,

@@ -21,7 +21,7 @@ const SEEDS: u32 = 100;
 const SEEDS_OF_OTHERS: u32 = 40;
 
 /// Where the prediction misses, and why. `tests/published.rs` compares these texts with the figures.
-const LACKS: &[&str] = &[
+const MISMATCHES: &[&str] = &[
     "The original column, with all of its runs, does not determine the gain: ten runs can't distinguish five of ten searches, and their gains at one connection are 0 to 33 %, where 41 % was published. In the mean the null model is nearer. flow_miss is a free curve.",
     "Ten runs leave the published mean of one and two connections uncertain by 4 %, and so their gain; the row of \
      three connections is above both its neighbours, which nothing in the model explains.",
@@ -39,7 +39,7 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
     let part = &fit.part["original"];
     let assumed = rows(&VALUES.map(|name| part.value(name)), SEEDS, stop)?;
     let of = |end: &End| rows(&VALUES.map(|name| end.value(name)), SEEDS_OF_OTHERS, stop);
-    let others = part.alike().map(of).collect::<Result<Vec<Vec<Row>>, FitError>>()?;
+    let others = part.equivalent().map(of).collect::<Result<Vec<Vec<Row>>, FitError>>()?;
     let ranges = format!(
         "over the {} of {} searches whose ends ten runs of the original kernel can't distinguish from the best one (objective \
          {:.0}; by chance alone {:.0}), means of {SEEDS_OF_OTHERS} seeds.",
@@ -56,7 +56,7 @@ pub(super) fn report(fit: Fit, stop: &AtomicBool) -> Result<Report, FitError> {
         seeds: SEEDS.into(),
         targets: targets(&rows),
         rows,
-        lacks: LACKS.to_vec(),
+        lacks: MISMATCHES.to_vec(),
         fit,
         constants: router::CONSTANTS.to_vec(),
         null: NULL,
@@ -82,7 +82,7 @@ fn rows(values: &[f64], seeds: u32, stop: &AtomicBool) -> Result<Vec<Row>, FitEr
         rows.push(of("in slots", SPARSE_PATCHED[index], patched, Role::Beside));
         let gained = SPARSE_DELTA_PERCENT[index];
         let row_of_gain = Row::new(named("gain"), "%", gained, gain, Role::Predicted);
-        rows.push(row_of_gain.beside_null(null_gain(row)));
+        rows.push(row_of_gain.with_null(null_gain(row)));
     }
     let spread = |a: usize, b: usize| spread(&cells[0][a], &cells[0][b]);
     let by_hash = SPARSE_ORIGINAL[0].spread();

@@ -48,8 +48,8 @@ pub fn spread(mut spans: Vec<FlowSpan>, how: Spread, recording: &mut Recording) 
         Spread::Even => None,
         Spread::Random(seed) => Some(ChaCha8Rng::seed_from_u64(seed)),
     };
-    let begun = spans.iter().enumerate().filter(|(_, span)| span.packets > 0);
-    let mut next: BinaryHeap<Reverse<Next>> = begun
+    let started = spans.iter().enumerate().filter(|(_, span)| span.packets > 0);
+    let mut next: BinaryHeap<Reverse<Next>> = started
         .map(|(span, of)| Reverse(Next { at_ns: of.first_ns, span, number: 0, share: 0 }))
         .collect();
     while let Some(Reverse(packet)) = next.pop() {

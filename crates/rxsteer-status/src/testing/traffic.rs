@@ -60,7 +60,7 @@ impl Traffic {
     }
 
     /// Continues for a time, then returns the status with at most this many flows, the largest first.
-    pub fn look(&mut self, after_ns: u64, most_flows: u32) -> Status {
+    pub fn advance(&mut self, after_ns: u64, most_flows: u32) -> Status {
         let status = &mut self.status;
         let moves =
             (status.running_ns + after_ns) / MOVES_EVERY_NS - status.running_ns / MOVES_EVERY_NS;
@@ -69,7 +69,7 @@ impl Traffic {
         if moves > 0
             && let Some(largest) = self.flows.first_mut()
         {
-            largest.goes_on(carried.len());
+            largest.move_flow(carried.len());
         }
         for flow in &mut self.flows {
             let packets = flow.per_second * after_ns / SECOND_NS;
@@ -137,7 +137,7 @@ impl Traffic {
 
 impl Flow {
     /// Moves the flow to the next CPU.
-    fn goes_on(&mut self, cpus: usize) {
+    fn move_flow(&mut self, cpus: usize) {
         let shown = &mut self.shown;
         let next = (shown.cpus[self.at].cpu + 1) % cpus as u16;
         self.at = shown.cpus.iter().position(|share| share.cpu == next).unwrap_or_else(|| {

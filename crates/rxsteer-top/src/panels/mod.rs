@@ -124,7 +124,7 @@ pub fn draw(app: &App, buffer: &mut Buffer) {
         events::draw(app, areas.events, buffer);
         footer::draw(app, areas.footer, buffer);
     }
-    app.looks.apply(buffer);
+    app.display.apply(buffer);
 }
 
 fn middle(app: &App, area: Rect, buffer: &mut Buffer) {

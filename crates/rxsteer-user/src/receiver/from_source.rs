@@ -15,7 +15,7 @@ impl Receiver {
     ///
     /// If memory runs out, this ends, sets `stop` and reports it ([`crate::Report::out_of_memory`]).
     ///
-    /// When `stop` is set, frames that were received are still handed over. If a backlog stays full for 100 ms, the rest
+    /// When `stop` is set, frames that were received are still handed off. If a backlog stays full for 100 ms, the rest
     /// of the present batch is dropped and counted (`backlog_full`), and the frames after it count as not received.
     pub fn run(&mut self, source: &mut dyn Source, pace: &Pace, stop: &AtomicBool) {
         // Pinned only for this run, since the caller owns the thread.
@@ -111,13 +111,13 @@ impl Receiver {
 
     /// Whether memory has run out; then all RX threads must stop. Checks only from time to time.
     fn is_short_of_memory(&mut self, stop: &AtomicBool) -> bool {
-        let is_time = self.blocks_sealed - self.blocks_at_look >= memory::BLOCKS_BETWEEN_LOOKS;
+        let is_time = self.blocks_sealed - self.blocks_at_check >= memory::BLOCKS_BETWEEN_CHECKS;
         if is_time {
-            self.blocks_at_look = self.blocks_sealed;
+            self.blocks_at_check = self.blocks_sealed;
         }
         let is_short =
             self.order_tracker.as_ref().is_some_and(|order_tracker| order_tracker.is_short)
-                || is_time && !memory::is_left(memory::RESERVE);
+                || is_time && !memory::is_available(memory::RESERVE);
         if is_short {
             self.out_of_memory = true;
             // ORDER: Relaxed; a stop is a request, and the flag carries no data.

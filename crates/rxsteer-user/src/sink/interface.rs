@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How long to wait for a full interface that does not report when it has room.
 const PAUSE: Duration = Duration::from_micros(200);
-const PAUSE_AT_MOST: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const MAX_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Error numbers of Linux, the same on every architecture that rxsteer is built for.
 mod errno {
@@ -111,7 +111,7 @@ impl Interface {
         let fd = self.as_fd();
         // poll does not detect a full ring of a driver, and returns at once.
         std::thread::sleep(PAUSE);
-        let _ = poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&PAUSE_AT_MOST));
+        let _ = poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&MAX_PAUSE));
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long to wait before checking again whether a pipe has a reader.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An output of one CPU, and the pipe to remove afterwards.
 pub(super) type Opened = (Out, Option<MadePipe>);
@@ -49,7 +49,7 @@ pub(super) fn open(
 fn open_file(path: &Path, zstd: bool) -> Result<Opened, SinkError> {
     let create = |path: &Path| {
         // Opening a pipe waits for its reader, and a signal would not end the wait.
-        if path.metadata().is_ok_and(|about| about.file_type().is_fifo()) {
+        if path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()) {
             return Err(io::Error::other("it is a pipe; use pipe: for it"));
         }
         let file = File::create(path)?;
@@ -85,7 +85,7 @@ fn open_pipes(
         if stop.load(Ordering::Relaxed) {
             return Err(SinkError::NoReader(without.join(", ")));
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
     let streams = opened.into_iter().flatten().map(|pipe| Out::Pipe(Stream::new(pipe)));
     Ok(streams.zip(made.drain(..)).collect())

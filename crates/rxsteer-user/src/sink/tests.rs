@@ -106,7 +106,7 @@ fn times_that_do_not_fit_become_the_last_that_does() {
 }
 
 #[test]
-fn full_disk_is_said_and_counted_and_other_files_go_on() {
+fn full_disk_is_reported_and_counted_and_other_files_go_on() {
     let folder = tempfile::tempdir().unwrap();
     for ending in ["pcap", "pcap.zst"] {
         std::os::unix::fs::symlink("/dev/full", folder.path().join(format!("1.{ending}"))).unwrap();
@@ -209,7 +209,7 @@ fn slow_reader_gets_whole_frames_and_the_others_are_counted() {
 }
 
 #[test]
-fn reader_that_goes_away_is_said_and_counted() {
+fn reader_that_goes_away_is_reported_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = |cpu: usize| folder.path().join(format!("pipe{cpu}"));
     let mut readers: Vec<_> = [0, 2].map(|cpu| reader(path(cpu), Duration::ZERO)).into();

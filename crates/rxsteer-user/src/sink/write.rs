@@ -228,7 +228,7 @@ impl Sink {
         self.link = Some(link);
         let header = file_header(link);
         debug_assert_eq!(header.len(), FILE_HEADER);
-        let begun = match &mut self.out {
+        let started = match &mut self.out {
             Out::File(stream) | Out::Pipe(stream) => {
                 stream.push_header(&header);
                 Ok(())
@@ -236,7 +236,7 @@ impl Sink {
             Out::Zstd(zstd) => zstd.write(&header),
             Out::Interface(_) | Out::Closed => Ok(()),
         };
-        if let Err(error) = begun {
+        if let Err(error) = started {
             self.fail(&error);
         }
     }

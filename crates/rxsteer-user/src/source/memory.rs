@@ -50,7 +50,7 @@ impl MemorySource {
         while fill == Fill::More {
             // ORDER: Relaxed; a request without data.
             if blocks.len() == most_blocks
-                || !memory::is_left(memory::RESERVE)
+                || !memory::is_available(memory::RESERVE)
                 || stop.load(Ordering::Relaxed)
             {
                 return None;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// The folder of captures; `None` after printing why `test` is skipped.
 pub(crate) fn folder(test: &str) -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
-    let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, PathBuf::from);
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
+    let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(default, PathBuf::from);
     if folder.join("reference.tsv").is_file() {
         return Some(folder);
     }

@@ -53,7 +53,7 @@ enum steer_limits {
 	 * rxsteer-core/src/balance.rs explains them. */
 	STEER_MAX_BUCKETS = 4096,
 	STEER_BUCKET_SAMPLE = 8,
-	STEER_MOST_VOTES = 32,
+	STEER_MAX_VOTES = 32,
 	/* Flows that may be admitted to sparse slots: the logarithm of the number of sets of an RX CPU, and where the
 	 * packets are in a flow's word. rxsteer-core/src/admission.rs explains them. */
 	STEER_SETS_LOG = 10,

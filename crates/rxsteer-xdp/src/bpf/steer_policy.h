@@ -93,7 +93,7 @@ static __always_inline void steer_vote(struct steer_bucket *bucket, __u32 hash)
 	if (!votes)
 		bucket->flow = hash;
 	if (!votes || bucket->flow == hash)
-		bucket->votes = votes < STEER_MOST_VOTES ? votes + 1 : votes;
+		bucket->votes = votes < STEER_MAX_VOTES ? votes + 1 : votes;
 	else
 		bucket->votes = votes - 1;
 }

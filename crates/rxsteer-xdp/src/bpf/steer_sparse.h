@@ -127,7 +127,7 @@ static __always_inline __u32 steer_slot_held(const struct steer_config *config, 
 }
 
 /* Checks the slot that the walk reaches at `step`: the map's CPUs from last to first, round by round. */
-static long steer_look_free(__u32 step, struct steer_search *search)
+static long steer_check_free(__u32 step, struct steer_search *search)
 {
 	const struct steer_config *config = search->config;
 	__u32 length = search->map->len;
@@ -216,7 +216,7 @@ static __always_inline void steer_give(__u32 index, __u64 flow, __u64 now)
 	}
 }
 
-static long steer_look_hash_active(__u32 rx_cpu, struct steer_search *search)
+static long steer_check_hash_active(__u32 rx_cpu, struct steer_search *search)
 {
 	struct steer_hash_active *row = steer_hash_active_at(rx_cpu);
 
@@ -238,7 +238,7 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 
 	if (!config || !map || !own || !giving)
 		return 0;
-	STEER_REPEAT(steer_rx_cpus, steer_look_hash_active, &search);
+	STEER_REPEAT(steer_rx_cpus, steer_check_hash_active, &search);
 	if (!search.found) {
 		/* While another CPU assigns a slot, the hash decides for this packet. Hashing does not become active,
 		 * since that would deny slots to all flows as long as this flow sends. */
@@ -248,7 +248,7 @@ static __noinline __u32 steer_slot_given(const struct steer_config *config, cons
 		search.next = steer_chain_head(flow);
 		found = steer_search_chain(&search);
 		if (!found) {
-			STEER_REPEAT(STEER_MAX_LOOPS * STEER_MAX_CPUS, steer_look_free, &search);
+			STEER_REPEAT(STEER_MAX_LOOPS * STEER_MAX_CPUS, steer_check_free, &search);
 			found = search.found;
 			if (found)
 				steer_give(found - 1, flow, now);

@@ -6,7 +6,7 @@ use crate::compile::Rows;
 use crate::grace::{Graces, Ticket};
 use crate::gro;
 use crate::live::DeviceId;
-use crate::rings::Look;
+use crate::rings::DrainSearch;
 use crate::setup::Settings;
 use crate::view::KnownDevice;
 use rxsteer_core::Policy;
@@ -70,7 +70,7 @@ pub(super) struct Device {
 
 /// An interface whose frames are not steered yet.
 #[derive(Debug)]
-pub(super) struct Arriving {
+pub(super) struct Attaching {
     pub(super) number: usize,
     may_be_partial: bool,
     /// Whether its attachment continues although a requested change has not begun.
@@ -80,7 +80,7 @@ pub(super) struct Arriving {
     pub(super) passing: Option<Passing>,
 }
 
-impl Arriving {
+impl Attaching {
     /// Whether a change that has not begun waits for it.
     pub(super) fn is_first(&self) -> bool {
         self.is_before_change || self.passing.is_some()
@@ -89,7 +89,7 @@ impl Arriving {
 
 /// An interface that was detached. Until the grace period is over, programs may use its entry and its tables.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct Detaching {
     id: DeviceId,
     device: Detached,
     ticket: Ticket,
@@ -157,8 +157,8 @@ impl Path {
         may_be_partial: bool,
     ) -> Result<DeviceId, AttachError> {
         let is_free = |number: &usize| {
-            let leaves = |leaving: &Leaving| usize::from(leaving.id.0) == *number;
-            self.devices[*number].is_none() && !self.leaving.iter().any(leaves)
+            let leaves = |detaching: &Detaching| usize::from(detaching.id.0) == *number;
+            self.devices[*number].is_none() && !self.detaching.iter().any(leaves)
         };
         let number = (0..self.devices.len()).find(is_free);
         let number = number
@@ -179,7 +179,8 @@ impl Path {
                 other => AttachError::Collision(ifindex, other),
             });
         }
-        if self.leaving.iter().any(|leaving| place(leaving.device.ifindex) == place(ifindex)) {
+        if self.detaching.iter().any(|detaching| place(detaching.device.ifindex) == place(ifindex))
+        {
             return Err(AttachError::StillDetaching);
         }
         // Until the table names the interface, its frames pass as if no program were attached.
@@ -200,21 +201,21 @@ impl Path {
         // An interface that is attached after a change was requested waits for the change. Otherwise the change would
         // never begin if interfaces are attached without a pause.
         let is_before_change = self.requested.is_none() && self.change.is_none();
-        self.arriving.push(Arriving { number, may_be_partial, is_before_change, passing: None });
+        self.attaching.push(Attaching { number, may_be_partial, is_before_change, passing: None });
         // If this fails, the next tick reports the same error.
-        let _ = self.go_on_arriving();
+        let _ = self.advance_attaching();
         self.publish();
         Ok(DeviceId(number as u16))
     }
 
     /// The error `why`. While entries of detached interfaces are still in use, the error may be temporary.
     fn for_now(&self, why: AttachError) -> AttachError {
-        if self.leaving.is_empty() { why } else { AttachError::StillDetaching }
+        if self.detaching.is_empty() { why } else { AttachError::StillDetaching }
     }
 
     /// Continues to steer the interfaces that were attached; returns whether all are steered.
-    pub(super) fn go_on_arriving(&mut self) -> io::Result<bool> {
-        if self.arriving.is_empty() {
+    pub(super) fn advance_attaching(&mut self) -> io::Result<bool> {
+        if self.attaching.is_empty() {
             return Ok(true);
         }
         // A change waits only for frames of the interfaces that it began with, so new interfaces wait for the change.
@@ -224,7 +225,7 @@ impl Path {
         if self.requested.is_none() {
             self.arriving_before_change();
         }
-        if !self.arriving.iter().any(Arriving::is_first) {
+        if !self.attaching.iter().any(Attaching::is_first) {
             return Ok(false);
         }
         // While an interface flushes, its frames go through other rings. All frames are guarded until those rings have
@@ -233,40 +234,40 @@ impl Path {
         if self.is_unguarded() {
             return Ok(false);
         }
-        for at in 0..self.arriving.len() {
-            if self.arriving[at].passing.is_none() && self.arriving[at].is_before_change {
-                self.arriving[at].passing = Some(self.begin_to_steer(at));
+        for at in 0..self.attaching.len() {
+            if self.attaching[at].passing.is_none() && self.attaching[at].is_before_change {
+                self.attaching[at].passing = Some(self.begin_to_steer(at));
             }
         }
         if !are_guarded {
             return Ok(false);
         }
-        let (before, mut result) = (self.arriving.len(), Ok(()));
+        let (before, mut result) = (self.attaching.len(), Ok(()));
         let graces = &self.graces;
-        self.arriving.retain_mut(|arriving| {
-            let Some(passing) = &mut arriving.passing else { return true };
+        self.attaching.retain_mut(|attaching| {
+            let Some(passing) = &mut attaching.passing else { return true };
             !passing.is_over(graces).unwrap_or_else(|why| {
                 result = Err(why);
                 false
             })
         });
         self.set_flushing();
-        if self.arriving.len() != before {
+        if self.attaching.len() != before {
             // A program that read the flag before may still send a frame to a ring.
-            self.looks.all = Look::default();
+            self.searches.all = DrainSearch::default();
         }
-        result.map(|()| self.arriving.is_empty())
+        result.map(|()| self.attaching.is_empty())
     }
 
     /// Puts all waiting interfaces before the next change, so that none waits for more than one change.
     pub(super) fn arriving_before_change(&mut self) {
-        self.arriving.iter_mut().for_each(|arriving| arriving.is_before_change = true);
+        self.attaching.iter_mut().for_each(|attaching| attaching.is_before_change = true);
     }
 
     /// Enters an interface in the table of interfaces: from now on the program steers its frames. Returns the wait during
     /// which they flush.
     fn begin_to_steer(&mut self, at: usize) -> Passing {
-        let Arriving { number, may_be_partial, .. } = self.arriving[at];
+        let Attaching { number, may_be_partial, .. } = self.attaching[at];
         let Some(Device { ifindex, name, first_table, queues, .. }) = &self.devices[number] else {
             return Passing::Over;
         };
@@ -292,37 +293,37 @@ impl Path {
 
     /// Detaches an interface at once. Frames in rings are still delivered; to keep the order, drain first
     /// ([`Path::begin_drain`]). The interface's counts are kept until another interface gets its number; they are complete
-    /// once [`Path::has_left`].
+    /// once [`Path::is_fully_detached`].
     pub fn detach(&mut self, id: DeviceId) {
         let Some(device) = self.devices.get_mut(usize::from(id.0)).and_then(Option::take) else {
             return;
         };
-        self.arriving.retain(|arriving| arriving.number != usize::from(id.0));
+        self.attaching.retain(|attaching| attaching.number != usize::from(id.0));
         let Device { ifindex, name, first_table, queues, link } = device;
         drop(link);
         let device = Detached { ifindex, name, first_table, queues };
-        self.leaving.push(Leaving { id, device, ticket: self.graces.begin() });
+        self.detaching.push(Detaching { id, device, ticket: self.graces.begin() });
     }
 
     /// Whether the interface is detached, and no program works for it any more. The ticks update this.
     #[must_use]
-    pub fn has_left(&self, id: DeviceId) -> bool {
+    pub fn is_fully_detached(&self, id: DeviceId) -> bool {
         let is_attached = self.devices.get(usize::from(id.0)).is_some_and(Option::is_some);
-        !is_attached && !self.leaving.iter().any(|leaving| leaving.id == id)
+        !is_attached && !self.detaching.iter().any(|detaching| detaching.id == id)
     }
 
     /// Frees the entries of interfaces that were detached at least a grace period ago.
-    pub(super) fn go_on_leaving(&mut self) -> io::Result<()> {
+    pub(super) fn advance_detaching(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         let graces = &self.graces;
-        let has_left = |leaving: &mut Leaving| {
-            graces.has_passed(&mut leaving.ticket).unwrap_or_else(|why| {
+        let is_fully_detached = |detaching: &mut Detaching| {
+            graces.has_passed(&mut detaching.ticket).unwrap_or_else(|why| {
                 result = Err(why);
                 false
             })
         };
-        let left: Vec<Leaving> = self.leaving.extract_if(.., has_left).collect();
-        for Leaving { id, device, .. } in left {
+        let left: Vec<Detaching> = self.detaching.extract_if(.., is_fully_detached).collect();
+        for Detaching { id, device, .. } in left {
             let Detached { ifindex, first_table, queues, .. } = device;
             self.tables[first_table as usize..][..queues as usize].fill(false);
             let entry = &mut self.bss().steer_devices[(ifindex % MAX_DEVICES) as usize];

@@ -21,7 +21,7 @@ use rxsteer_core::{Balance, Balancer, CpuId, CpuLoad, Move, OtherWork};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The number of moves that are kept for the status.
-const MOST_SHOWN: usize = 256;
+const MAX_SHOWN: usize = 256;
 
 /// What is counted between two intervals.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Counting {
     rings: Vec<(u64, u64)>,
     /// The time of CPUs that the rings' threads did not use.
     other: OtherWork,
-    begun: Instant,
+    started: Instant,
 }
 
 #[cfg(test)]
@@ -83,13 +83,13 @@ impl Path {
         let stat = (self.read_stat)();
         // If anything can't be read, counting begins again.
         let mut counting = self.counting.take();
-        let (mut other, begun) = match &mut counting {
-            Some(counting) => (std::mem::take(&mut counting.other), counting.begun),
+        let (mut other, started) = match &mut counting {
+            Some(counting) => (std::mem::take(&mut counting.other), counting.started),
             None => (OtherWork::default(), now),
         };
         let shares = rings.as_ref().zip(stat).and_then(|(rings, stat)| {
             let ran = rings.iter().map(|(ran_ns, _)| *ran_ns).collect();
-            other.read((now - begun).as_nanos() as u64, &stat, ran)
+            other.read((now - started).as_nanos() as u64, &stat, ran)
         });
         let (Some(rings), Some(shares)) = (rings, shares) else {
             self.buckets.problem = Some(
@@ -102,7 +102,7 @@ impl Path {
         self.buckets.problem = None;
         let Some(mut counting) = counting else {
             let balancer = Balancer::new(&balance, &counted);
-            self.counting = Some(Counting { balance, balancer, since: now, rings, other, begun });
+            self.counting = Some(Counting { balance, balancer, since: now, rings, other, started });
             return;
         };
         let elapsed = now - counting.since;
@@ -144,7 +144,7 @@ impl Path {
             abi::set_bucket(&mut config.map[first + bucket], one.to);
             self.buckets.latest.push_front((SystemTime::now(), *one));
         }
-        self.buckets.latest.truncate(MOST_SHOWN);
+        self.buckets.latest.truncate(MAX_SHOWN);
         self.buckets.moved += moves.len() as u64;
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A comment at each step names what the step prevents; docs/in-kernel.md lists the steps in order.
 
-use super::attach::{Arriving, Device, Passing};
-use super::{Looks, Path, attach};
+use super::attach::{Attaching, Device, Passing};
+use super::{DrainSearches, Path, attach};
 use crate::abi::{self, CONFIG_FLUSHING, FLUSHING, MAX_DEVICES, PARSE_NUMBERS};
 use crate::compile::{Local, compile};
 use crate::grace::Ticket;
@@ -49,15 +49,16 @@ impl Change {
 impl Path {
     /// Continues the change under way, and begins the requested one if that is possible now. Returns whether none is
     /// left.
-    pub(super) fn go_on_changing(&mut self) -> Result<bool, LoadError> {
+    pub(super) fn advance_change(&mut self) -> Result<bool, LoadError> {
         self.replace_pending()?;
         if !self.end_change()? {
             return Ok(false);
         }
         let Some(requested) = self.requested.clone() else { return Ok(true) };
         // A change may fail in every tick, so interfaces must not wait for it.
-        let begun = self.begin_change(&requested).inspect_err(|_| self.arriving_before_change())?;
-        Ok(begun && self.end_change()?)
+        let started =
+            self.begin_change(&requested).inspect_err(|_| self.arriving_before_change())?;
+        Ok(started && self.end_change()?)
     }
 
     /// Redirects the change under way to the requested settings, if its completed steps are right for these as well. This
@@ -82,7 +83,7 @@ impl Path {
     /// Begins the change, unless it must wait for frames or for an interface; returns whether it began.
     fn begin_change(&mut self, settings: &Settings) -> Result<bool, LoadError> {
         // The frames of an interface that arrives go through other rings for a while.
-        if self.arriving.iter().any(Arriving::is_first) {
+        if self.attaching.iter().any(Attaching::is_first) {
             return Ok(false);
         }
         self.attach_tracepoints(settings)?;
@@ -93,7 +94,7 @@ impl Path {
         }
         // In shadow mode every frame passes, so no frame may be under way in a ring.
         let enters_shadow = settings.shadow && !self.settings.shadow;
-        if enters_shadow && !(self.let_pass()? && self.are_drained()?) {
+        if enters_shadow && !(self.pass_all()? && self.are_drained()?) {
             return Ok(false);
         }
         if !self.are_readers_gone()? || self.make_rings(settings)? == Made::Later {
@@ -174,11 +175,11 @@ impl Path {
         for number in 0..self.devices.len() {
             let Some(device) = &self.devices[number] else { continue };
             let (index, is_flushing) = (device.ifindex, self.is_flushing);
-            let arriving = self.arriving.iter().find(|arriving| arriving.number == number);
-            let flushes = match arriving {
+            let attaching = self.attaching.iter().find(|attaching| attaching.number == number);
+            let flushes = match attaching {
                 // It is not in the table yet.
-                Some(Arriving { passing: None, .. }) => continue,
-                Some(Arriving { passing: Some(_), .. }) => true,
+                Some(Attaching { passing: None, .. }) => continue,
+                Some(Attaching { passing: Some(_), .. }) => true,
                 None => is_flushing,
             };
             let flags = &mut self.bss().steer_devices[(index % MAX_DEVICES) as usize].flags;
@@ -238,7 +239,7 @@ impl Path {
         abi::activate(&mut bss.steer_active, part);
         self.read_until = Some(self.graces.begin());
         self.passes_frames = settings.has_passed_flows();
-        self.lets_pass = false;
+        self.passes_all = false;
         Ok(true)
     }
 
@@ -248,7 +249,7 @@ impl Path {
     pub(super) fn mark_delivered_before_limit(&mut self) -> io::Result<()> {
         let rings = self.loaded.rings.lock();
         if let Some(snapshots) = &self.before_limit
-            && rings.have_drained_past(snapshots, &mut self.looks.limit, &self.graces)?
+            && rings.have_drained_past(snapshots, &mut self.searches.limit, &self.graces)?
         {
             rings.mark_snapshots_delivered(snapshots);
             self.before_limit = None;
@@ -269,7 +270,7 @@ impl Path {
     /// later. A program that began before a ring was marked may have sent one more frame to it.
     pub(super) fn free_retired_rings(&mut self) -> Result<(), LoadError> {
         let mut rings = self.loaded.rings.lock();
-        let Looks { marked, retired, .. } = &mut self.looks;
+        let DrainSearches { marked, retired, .. } = &mut self.searches;
         for ring in marked.end(&rings, &self.graces)? {
             // A change may have put the ring into use again since the search began.
             if rings.retired().contains(&ring.ring) {
@@ -309,7 +310,7 @@ impl Path {
 
     /// Attaches or detaches the program at sched_switch. Under policies that do not move flows, it is attached only while
     /// some flows still have to follow a change, or while something waits for rings to drain past a snapshot.
-    pub(super) fn look_at_switches(&mut self, is_regular: bool) -> Result<(), LoadError> {
+    pub(super) fn update_switch_program(&mut self, is_regular: bool) -> Result<(), LoadError> {
         let deferred = self.deferred();
         let is_quiet = deferred == self.deferred_before;
         self.deferred_before = deferred;
@@ -320,7 +321,7 @@ impl Path {
         }
         {
             let rings = self.loaded.rings.lock();
-            let drained = self.looks.deferring.end(&rings, &self.graces)?;
+            let drained = self.searches.deferring.end(&rings, &self.graces)?;
             drained.iter().for_each(|ring| rings.mark_delivered(ring));
         }
         if is_quiet {
@@ -333,7 +334,7 @@ impl Path {
         // The thread may have fallen asleep while the program was detached. Without this, a flow that sends rarely would
         // be deferred at each of its packets.
         let rings = self.loaded.rings.lock();
-        self.looks.deferring.begin(&rings, rings.all(), &self.graces);
+        self.searches.deferring.begin(&rings, rings.all(), &self.graces);
         Ok(())
     }
 

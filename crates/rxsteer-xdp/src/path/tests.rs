@@ -92,7 +92,7 @@ fn change_and_the_way_to_unguarded_frames_go_on_in_ticks() {
     let settings = Settings::new(Policy::Rps, "0".parse().unwrap());
     let mut path = Path::with(loaded, &setup(), &settings).unwrap();
     let until_unguarded = |path: &mut Path| {
-        let asked = path.graces.asked();
+        let requested = path.graces.requested();
         for _ in 0..1000 {
             path.tick().unwrap();
             path.graces.until_all_are_over();
@@ -101,9 +101,9 @@ fn change_and_the_way_to_unguarded_frames_go_on_in_ticks() {
             }
         }
         assert!(path.is_unguarded());
-        let asked_by_now = path.graces.asked();
+        let requested_by_now = path.graces.requested();
         // What was counted has its numbers, twice; no program reads a slot that was unset.
-        assert!(asked_by_now >= asked + 3, "{asked} {asked_by_now}");
+        assert!(requested_by_now >= requested + 3, "{requested} {requested_by_now}");
     };
     until_unguarded(&mut path);
     // Rings of another size replace the first ones, which have to drain.
@@ -182,11 +182,11 @@ fn interface_that_is_attached_during_a_change_waits_for_it() {
         assert_eq!((place(&mut path).ifindex, place(&mut path).flags & FLUSHING), (1, 0));
         assert_eq!(path.settings().policy, Policy::Rps);
         path.detach(id);
-        assert!(!path.has_left(id));
+        assert!(!path.is_fully_detached(id));
         assert!(matches!(path.attach(1, "lo", 1, false), Err(AttachError::StillDetaching)));
         path.graces.until_all_are_over();
         path.tick_until_done().unwrap();
-        assert!(path.has_left(id) && place(&mut path).ifindex == 0);
+        assert!(path.is_fully_detached(id) && place(&mut path).ifindex == 0);
     });
 }
 

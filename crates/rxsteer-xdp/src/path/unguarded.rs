@@ -21,7 +21,7 @@ use super::Path;
 use crate::abi::{LastPacket, Mode, steer_slot};
 use crate::grace::Ticket;
 use crate::load::LoadError;
-use crate::rings::{Look, Rings, Sent, Snapshot};
+use crate::rings::{DrainSearch, Rings, Sent, Snapshot};
 use crate::setup::Settings;
 use rxsteer_core::Policy;
 use std::io;
@@ -39,8 +39,8 @@ pub(super) struct Unguarded {
     /// Set while the path approaches unguarded frames: the step, and the number of frames that had gone off target before.
     approach: Option<(Approach, u64)>,
     /// The search for rings that have drained past one of these snapshots.
-    look: Look,
-    /// The number of frames that had gone off target at the last look.
+    search: DrainSearch,
+    /// The number of frames that had gone off target at the last search.
     off_target: u64,
 }
 
@@ -95,7 +95,7 @@ impl Path {
             if !self.graces.has_passed(ticket)? {
                 return Ok(false);
             }
-            self.lose_slots();
+            self.note_unrecorded();
         }
         self.unguarded.approach = None;
         if self.unguarded.holds {
@@ -113,14 +113,14 @@ impl Path {
                 return Ok(false);
             }
             self.unguarded.ends = false;
-            self.lose_slots();
+            self.note_unrecorded();
         }
         Ok(true)
     }
 
     /// Notes that flows may have frames under way that no slot records. Everything sent until now must be delivered before
     /// rules change.
-    fn lose_slots(&mut self) {
+    fn note_unrecorded(&mut self) {
         let rings = self.loaded.rings.lock();
         self.unguarded.left = Some(rings.snapshot_since(rings.sent_to_all()));
     }
@@ -134,9 +134,9 @@ impl Path {
     /// Whether no frame is under way that no slot records. Call [`Path::guard_again`] first.
     pub(super) fn are_unguarded_delivered(&mut self) -> io::Result<bool> {
         let rings = self.loaded.rings.lock();
-        let Unguarded { left, look, .. } = &mut self.unguarded;
+        let Unguarded { left, search, .. } = &mut self.unguarded;
         if let Some(snapshots) = left
-            && rings.have_drained_past(snapshots, look, &self.graces)?
+            && rings.have_drained_past(snapshots, search, &self.graces)?
         {
             *left = None;
         }
@@ -156,7 +156,7 @@ impl Path {
         let is_quiet = now == std::mem::replace(&mut self.unguarded.off_target, now);
         match self.unguarded.approach.take() {
             Some((approach, off_target)) => {
-                let approach = self.go_on(approach, off_target)?;
+                let approach = self.advance(approach, off_target)?;
                 self.unguarded.approach = approach.map(|approach| (approach, off_target));
             }
             // Starting is pointless as long as flows still move.
@@ -167,20 +167,20 @@ impl Path {
     }
 
     /// Takes the next step if it is time for it.
-    fn go_on(&mut self, approach: Approach, off_target: u64) -> io::Result<Option<Approach>> {
+    fn advance(&mut self, approach: Approach, off_target: u64) -> io::Result<Option<Approach>> {
         Ok(Some(match approach {
             Approach::Counted(ticket) if self.graces.is_over(ticket)? => {
                 let sent = self.loaded.rings.lock().sent_to_all();
                 Approach::Sent(sent, self.graces.begin())
             }
             Approach::Sent(sent, ticket) if self.graces.is_over(ticket)? => {
-                self.unguarded.look = Look::default();
+                self.unguarded.search = DrainSearch::default();
                 Approach::Snapshot(self.loaded.rings.lock().snapshot_since(sent))
             }
             Approach::Snapshot(snapshots) => {
                 let rings = self.loaded.rings.lock();
-                let look = &mut self.unguarded.look;
-                if !rings.have_drained_past(&snapshots, look, &self.graces)? {
+                let search = &mut self.unguarded.search;
+                if !rings.have_drained_past(&snapshots, search, &self.graces)? {
                     return Ok(Some(Approach::Snapshot(snapshots)));
                 }
                 rings.mark_snapshots_delivered(&snapshots);
@@ -210,13 +210,13 @@ impl Path {
     fn end_approach(&mut self, snapshots: &[Snapshot], off_target: u64) -> io::Result<()> {
         let are_delivered = self.loaded.rings.lock().are_delivered(snapshots);
         if !are_delivered || self.off_target() != off_target {
-            self.lose_slots();
+            self.note_unrecorded();
             return Ok(());
         }
         let activated = self.activate(&self.settings.clone(), true);
         if !matches!(activated, Ok(true)) {
             // That slots were unset must not be forgotten.
-            self.lose_slots();
+            self.note_unrecorded();
             return activated.map(|_| ());
         }
         self.unguarded = Unguarded { holds: true, ..Unguarded::default() };

@@ -24,10 +24,10 @@ pub(crate) struct Snapshot {
 /// The search for drained rings. It takes a grace period: after that, every poll that was under way has ended, and the
 /// bulk queues are empty.
 #[derive(Debug, Default)]
-pub(crate) struct Look(Option<(Ticket, Vec<Sent>)>);
+pub(crate) struct DrainSearch(Option<(Ticket, Vec<Sent>)>);
 
-impl Look {
-    /// Begins to look at the `wanted` rings, if there are any, unless the last look is still under way.
+impl DrainSearch {
+    /// Begins to search the `wanted` rings, if there are any, unless the last search is still under way.
     pub(crate) fn begin(&mut self, rings: &Rings, wanted: Vec<u32>, graces: &Graces) {
         if self.0.is_none() && !wanted.is_empty() {
             let before = wanted.into_iter().map(|ring| rings.sent_by_now(ring)).collect();
@@ -35,8 +35,8 @@ impl Look {
         }
     }
 
-    /// Ends the look if its grace period is over. Returns those of its rings that are drained, with what had been sent to
-    /// them; none while the look is under way.
+    /// Ends the search if its grace period is over. Returns those of its rings that are drained, with what had been
+    /// sent to them; none while the search is under way.
     pub(crate) fn end(&mut self, rings: &Rings, graces: &Graces) -> io::Result<Vec<Sent>> {
         match self.0.take() {
             Some((ticket, before)) if !graces.is_over(ticket)? => {
@@ -49,7 +49,7 @@ impl Look {
     }
 }
 
-/// If the state of a thread cannot be read, the thread counts as asleep after this many looks in a row without
+/// If the state of a thread cannot be read, the thread counts as asleep after this many searches in a row without
 /// progress.
 pub(super) const STILL: u32 = 20;
 
@@ -114,11 +114,11 @@ impl Rings {
 
     /// Whether all frames sent before the snapshots are delivered or dropped. There are two signs of this: a frame that
     /// was numbered after the snapshot is delivered, so all earlier frames in the ring are delivered too; or nothing is
-    /// under way in the ring. `look` finds the rings of the latter kind.
+    /// under way in the ring. `search` finds the rings of the latter kind.
     pub(crate) fn have_drained_past(
         &self,
         snapshots: &[Snapshot],
-        look: &mut Look,
+        search: &mut DrainSearch,
         graces: &Graces,
     ) -> io::Result<bool> {
         let has_gone_on = |snapshot: &Snapshot| {
@@ -127,14 +127,14 @@ impl Rings {
             let mut tails = (0..).zip(&snapshot.after.tails);
             tails.any(|(rx_cpu, tail)| (delivered(rx_cpu).wrapping_sub(*tail) as i32) > 0)
         };
-        let drained = look.end(self, graces)?;
+        let drained = search.end(self, graces)?;
         let is_drained = |wanted: &u32| drained.iter().any(|ring| ring.ring == *wanted);
         let rest = snapshots.iter().filter(|snapshot| !has_gone_on(snapshot));
         let rest: Vec<u32> = rest.map(|snapshot| snapshot.after.ring).collect();
         if rest.iter().all(is_drained) {
             return Ok(true);
         }
-        look.begin(self, rest, graces);
+        search.begin(self, rest, graces);
         Ok(false)
     }
 
@@ -184,9 +184,13 @@ impl Rings {
     /// carried no number can then move without first sending a frame with one. The thread must be seen to sleep, and no
     /// frame may be missing: only then has the thread certainly no frame left to deliver.
     ///
-    /// This takes two calls, since `look` takes a grace period.
-    pub(crate) fn mark_idle_delivered(&self, look: &mut Look, graces: &Graces) -> io::Result<()> {
-        look.end(self, graces)?.iter().for_each(|ring| self.mark_delivered(ring));
+    /// This takes two calls, since `search` takes a grace period.
+    pub(crate) fn mark_idle_delivered(
+        &self,
+        search: &mut DrainSearch,
+        graces: &Graces,
+    ) -> io::Result<()> {
+        search.end(self, graces)?.iter().for_each(|ring| self.mark_delivered(ring));
         let is_undelivered = |ring: u32, rx_cpu: u32| {
             let delivered = self.pairs.get(ring * self.cpus() + rx_cpu).delivered;
             self.tail(rx_cpu, ring).wrapping_sub(delivered) as i32 > 0
@@ -198,7 +202,7 @@ impl Rings {
                 && (0..self.cpus()).any(|rx_cpu| is_undelivered(*ring, rx_cpu))
                 && self.lost_and_waiting(*ring).1 == 0
         };
-        look.begin(self, self.existing().filter(is_at_rest).collect(), graces);
+        search.begin(self, self.existing().filter(is_at_rest).collect(), graces);
         Ok(())
     }
 }

@@ -11,26 +11,26 @@ use std::time::{Duration, Instant};
 pub(super) struct Account {
     /// Frames that the ring refused.
     pub(super) lost: u64,
-    /// At the last look: the number of frames sent to the ring, and the sum over all RX CPUs of the last number seen.
+    /// At the last check: the number of frames sent to the ring, and the sum over all RX CPUs of the last number seen.
     pub(super) sent: u64,
     pub(super) seen: u64,
 }
 
-/// The shortest time between two looks at lost frames.
-pub(super) const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+/// The shortest time between two checks for lost frames.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The frames in a bulk queue, and the frames that a thread takes from its ring at a time.
 pub(super) const BULK: u32 = 8;
 
 impl Rings {
-    /// Reads what was sent to the rings and what they have seen, and finds the frames lost since the last look: gaps in the
-    /// numbers, and frames under way beyond the room in the ring. It does nothing right after another look: a thread's
-    /// counts become visible here independently of each other, after a moment.
-    pub(crate) fn look(&self) {
-        if self.looked.get().is_some_and(|looked| looked.elapsed() < BETWEEN_LOOKS) {
+    /// Reads what was sent to the rings and what they have seen, and finds the frames lost since the last check: gaps
+    /// in the numbers, and frames under way beyond the room in the ring. It does nothing right after another check: a
+    /// thread's counts become visible here independently of each other, after a moment.
+    pub(crate) fn check_losses(&self) {
+        if self.checked.get().is_some_and(|checked| checked.elapsed() < CHECK_INTERVAL) {
             return;
         }
-        self.looked.set(Some(Instant::now()));
+        self.checked.set(Some(Instant::now()));
         let has_ring = |ring: &u32| {
             self.sizes[(ring / GENERATIONS) as usize][(ring % GENERATIONS) as usize] != 0
         };
@@ -40,10 +40,11 @@ impl Rings {
             account.sent != account.lost + self.ring_states.get(*ring).passed
         };
         let all = 0..self.ring_states.len();
-        all.filter(|ring| has_ring(ring) || is_open(ring)).for_each(|ring| self.look_at(ring));
+        all.filter(|ring| has_ring(ring) || is_open(ring))
+            .for_each(|ring| self.check_losses_of(ring));
     }
 
-    fn look_at(&self, ring: u32) {
+    fn check_losses_of(&self, ring: u32) {
         let mut account = self.accounts[ring as usize].get();
         let passed = self.ring_states.get(ring).passed;
         let by_gaps = account.seen.saturating_sub(passed);
@@ -68,8 +69,8 @@ impl Rings {
         u64::from(size + BULK + (BULK + 1) * self.cpus())
     }
 
-    /// Of the frames sent to `ring` until the last look, how many are lost, and how many are under way. The number of lost
-    /// frames never decreases; [`Rings::find_lost`] finds the last ones.
+    /// Of the frames sent to `ring` until the last check, how many are lost, and how many are under way. The number of
+    /// lost frames never decreases; [`Rings::find_lost`] finds the last ones.
     pub(crate) fn lost_and_waiting(&self, ring: u32) -> (u64, u64) {
         let account = self.accounts[ring as usize].get();
         let passed = self.ring_states.get(ring).passed;
@@ -87,7 +88,7 @@ impl Rings {
     /// after all. That can happen only if the state of a thread cannot be read and the thread does not run for long.
     pub(crate) fn find_lost(&self, short: Vec<Sent>) {
         for ring in self.drained_since(short) {
-            self.look_at(ring.ring);
+            self.check_losses_of(ring.ring);
             let mut account = self.accounts[ring.ring as usize].get();
             // Frames sent after the ring was found drained are excluded.
             let later = sum(&ring.tails).wrapping_sub(account.sent as u32) as i32;
@@ -108,7 +109,7 @@ impl Rings {
         // account remains the authoritative count.
         let lost = lost.max(self.accounts[ring as usize].get().seen.saturating_sub(passed));
         let reading =
-            Reading { at: self.begun.elapsed(), scheduled, passed, is_waiting: waiting != 0 };
+            Reading { at: self.started.elapsed(), scheduled, passed, is_waiting: waiting != 0 };
         self.waits_of(ring, |waits| waits.note(reading, lost));
     }
 

@@ -7,7 +7,7 @@ mod verified;
 
 pub use crate::abi::LastPacket;
 pub use policy::KernelPolicy;
-pub use types::{Asked, Decided, TestAction, TestDevice, TestRules, TestSizes};
+pub use types::{Decided, RxContext, TestAction, TestDevice, TestRules, TestSizes};
 pub use verified::{Verified, verify};
 
 use crate::load::LoadError;

@@ -1,7 +1,7 @@
 //! The receive path in the kernel, with time, CPUs, queues and interfaces that the test provides.
 
 use super::steer::{SteerTestSkel, SteerTestSkelBuilder, types};
-use super::types::{Asked, Decided, TestAction, TestDevice, TestRules, TestSizes};
+use super::types::{Decided, RxContext, TestAction, TestDevice, TestRules, TestSizes};
 use crate::abi::{
     Array, CONFIG_FLUSHING, GENERATIONS, LINE_BYTES, LINE_WORDS, LastPacket, MAX_BUCKETS, MAX_CPUS,
     NO_CPU, PARSE_NUMBERS, SETS_LOG, SPARSE_ROW, WAYS, number_of, steer_bucket, steer_limiter,
@@ -161,7 +161,8 @@ impl KernelPolicy {
         for (action, rule) in config.action.iter_mut().zip(packet_rules) {
             action.first = used as u16;
             action.passes = u8::from(rule.action == Action::Pass);
-            let own = rule.action.policy().map(|own| number_of(&own.beside(&Policy::None)));
+            let own =
+                rule.action.policy().map(|own| number_of(&own.with_settings_of(&Policy::None)));
             action.policy = own.map_or(0, |number| number as u8 + 1);
             for cpu in rule.action.cpus() {
                 config.map[used] = cpu.get();
@@ -204,13 +205,13 @@ impl KernelPolicy {
     }
 
     /// Receives a frame.
-    pub fn receive(&mut self, asked: &Asked, frame: &[u8]) -> Decided {
+    pub fn receive(&mut self, context: &RxContext, frame: &[u8]) -> Decided {
         let test = &mut self.skeleton.globals().steer_test;
-        test.now = asked.now;
-        test.rx_cpu = asked.rx_cpu;
-        test.queue = asked.queue;
-        test.ifindex = FIRST_IFINDEX + asked.device;
-        test.no_metadata = (!asked.has_metadata).into();
+        test.now = context.now;
+        test.rx_cpu = context.rx_cpu;
+        test.queue = context.queue;
+        test.ifindex = FIRST_IFINDEX + context.device;
+        test.no_metadata = (!context.has_metadata).into();
         test.seq = 0;
         // The output also contains the metadata, so it needs room for that.
         let mut after = vec![0; frame.len() + 64];

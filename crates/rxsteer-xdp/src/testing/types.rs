@@ -85,7 +85,7 @@ pub struct TestDevice {
 
 /// Where and when a frame is received.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct RxContext {
     /// The CPU.
     pub rx_cpu: u32,
     /// The queue of the interface.

@@ -406,7 +406,10 @@ impl Scenario {
                 used += 1;
             }
             act.len = used as u16 - act.first;
-            let own = rule.action.policy().map(|own| number_of(&own.beside(&self.config.policy)));
+            let own = rule
+                .action
+                .policy()
+                .map(|own| number_of(&own.with_settings_of(&self.config.policy)));
             act.policy = own.map_or(0, |number| number as u8 + 1);
         }
         for id in self.possible.iter() {

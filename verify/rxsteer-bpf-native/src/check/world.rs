@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub(super) const SECOND: u64 = rxsteer_core::sparse::INACTIVE_AFTER_NS;
 /// The most packets of a burst; the core processes fewer at a time.
-const MOST: usize = 150;
+const MAX: usize = 150;
 
 /// One scenario, run by the core and by another implementation.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl<S: Subject> World<S> {
         let length = match self.rng.random_range(0..4) {
             0 => 1,
             1 | 2 => self.rng.random_range(1..20),
-            _ => self.rng.random_range(1..MOST),
+            _ => self.rng.random_range(1..MAX),
         };
         // A flow with most of the packets, for the flow limit.
         let elephant = self.rng.random_ratio(1, 4);

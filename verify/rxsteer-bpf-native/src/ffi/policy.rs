@@ -54,7 +54,7 @@ unsafe extern "C" {
     fn native_policy_unset(policy: *mut State, index: u32);
     fn native_order_begin(policy: *mut State, flushes_fully: u32);
     fn native_order_passes(policy: *mut State, ring: u32, rx_cpu: u32, seq: u32);
-    fn native_order_goes_on(policy: *mut State, ring: u32, count: u32, now: u32);
+    fn native_order_iteration(policy: *mut State, ring: u32, count: u32, now: u32);
     fn native_order_sleeps(policy: *mut State, ring: u32);
     fn native_order_delivered(policy: *mut State, rx_cpu: u32, ring: u32) -> u32;
 }
@@ -167,10 +167,10 @@ impl NativePolicy {
     }
 
     /// The tracepoint `xdp_cpumap_kthread` of `ring` fires in an iteration with `count` frames, at `jiffies`.
-    pub fn goes_on(&mut self, ring: u32, count: u32, jiffies: u32) {
+    pub fn run_iteration(&mut self, ring: u32, count: u32, jiffies: u32) {
         self.assert_pair(0, ring);
         // SAFETY: the state is there, and so is the ring.
-        unsafe { native_order_goes_on(self.state.as_ptr(), ring, count, jiffies) }
+        unsafe { native_order_iteration(self.state.as_ptr(), ring, count, jiffies) }
     }
 
     /// The tracepoint `sched_switch` fires: the thread of `ring` goes to sleep.
@@ -336,8 +336,8 @@ impl RingThread {
     }
 
     /// The tracepoint `xdp_cpumap_kthread` fires in an iteration with `count` frames, at `jiffies`.
-    pub fn goes_on(&mut self, count: u32, jiffies: u32) {
-        self.0.goes_on(0, count, jiffies);
+    pub fn run_iteration(&mut self, count: u32, jiffies: u32) {
+        self.0.run_iteration(0, count, jiffies);
     }
 
     /// The tracepoint `sched_switch` fires: the thread goes to sleep.

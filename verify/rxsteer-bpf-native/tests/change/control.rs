@@ -151,7 +151,7 @@ impl Control {
         }
         if let Some(step) = self.step.take() {
             self.world.grace();
-            self.go_on(step);
+            self.advance(step);
         } else if let Some(requested) = self.requested.clone() {
             let was_unguarded = self.is_unguarded || self.waits != 0;
             if self.begin_change(&requested) {
@@ -164,7 +164,7 @@ impl Control {
         } else {
             self.approach_unguarded();
         }
-        self.world.meanwhile();
+        self.world.run_other_events();
     }
 
     /// Begins the change, if that is possible now.
@@ -188,7 +188,7 @@ impl Control {
     }
 
     /// The next step, a grace period after the last one.
-    fn go_on(&mut self, step: Step) {
+    fn advance(&mut self, step: Step) {
         match step {
             Step::Begun(next) => {
                 self.activate(&next, false);

@@ -19,7 +19,7 @@ const RUNS: u64 = 100;
 const CHANGES: u64 = 30;
 
 /// The most ticks of a change, or until frames are unguarded.
-const MOST_TICKS: u32 = 2000;
+const MAX_TICKS: u32 = 2000;
 
 fn run(without: Option<Rule>, seed: u64) -> Control {
     let rng = ChaCha8Rng::seed_from_u64(seed);
@@ -27,7 +27,7 @@ fn run(without: Option<Rule>, seed: u64) -> Control {
     while control.changes < CHANGES {
         // Changes begin in every phase: while frames are unguarded, while a change still drains, and in between.
         let wanted = control.world.rng.random_range(0..3);
-        for _ in 0..MOST_TICKS {
+        for _ in 0..MAX_TICKS {
             control.tick();
             if wanted == 0 || (wanted == 1 && control.world.rng.random_ratio(1, 8)) {
                 break;
@@ -37,16 +37,16 @@ fn run(without: Option<Rule>, seed: u64) -> Control {
             }
         }
         for _ in 0..control.world.rng.random_range(0..10) {
-            control.world.meanwhile();
+            control.world.run_other_events();
         }
         for _ in 0..4 {
             control.wrap();
         }
-        control.world.meanwhile();
+        control.world.run_other_events();
         let next = Settings::random(&mut control.world.rng);
         control.apply(next);
         let before = control.changes;
-        for _ in 0..MOST_TICKS {
+        for _ in 0..MAX_TICKS {
             control.tick();
             if control.is_changed() {
                 break;

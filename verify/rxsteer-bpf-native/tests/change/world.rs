@@ -189,7 +189,7 @@ impl World {
     }
 
     /// Runs some other events.
-    pub(crate) fn meanwhile(&mut self) {
+    pub(crate) fn run_other_events(&mut self) {
         for _ in 0..self.rng.random_range(0..40) {
             self.step();
         }
@@ -205,7 +205,7 @@ impl World {
         while !is_over(&self.rx) {
             self.step();
         }
-        self.meanwhile();
+        self.run_other_events();
     }
 
     pub(crate) fn step(&mut self) {
@@ -267,7 +267,7 @@ impl World {
                 self.empty_bulk(rx_cpu, ring);
             }
             for frame in std::mem::take(&mut self.rx[rx_cpu as usize].held) {
-                self.comes_out(frame);
+                self.check_output(frame);
             }
             let most = if self.rng.random_ratio(1, 50) { 1000 } else { 30 };
             self.rx[rx_cpu as usize].rests = self.rng.random_range(0..most);
@@ -385,18 +385,18 @@ impl World {
         for frame in &batch {
             self.policy.passes(number, frame.rx_cpu, frame.carries.then_some(frame.seq));
         }
-        self.policy.goes_on(number, count as u32, self.jiffies);
+        self.policy.run_iteration(number, count as u32, self.jiffies);
         ring.held.extend(batch);
         ring.since_flush += count;
         if ring.since_flush >= FLUSH_AFTER || ring.fifo.is_empty() {
             ring.since_flush = 0;
             for frame in std::mem::take(&mut ring.held) {
-                self.comes_out(frame);
+                self.check_output(frame);
             }
         }
     }
 
-    fn comes_out(&mut self, frame: Frame) {
+    fn check_output(&mut self, frame: Frame) {
         let flow = &mut self.flows[frame.flow];
         self.seen.late += u64::from(frame.index < flow.seen);
         flow.seen = flow.seen.max(frame.index + 1);

@@ -256,7 +256,7 @@ fn steered(
     receiver
         .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, case.partial)))?
         .context("can't attach")?;
-    come_to_rest(&mut path)?;
+    tick_until_steady(&mut path)?;
     let ids: BTreeMap<_, _> = path.programs().into_iter().collect();
     Ok(Variant {
         name: case.name(),
@@ -267,7 +267,7 @@ fn steered(
 }
 
 /// Runs the ticks after attaching, until all frames are steered and, under policies that allow it, unguarded.
-pub(super) fn come_to_rest(path: &mut Path) -> Result<()> {
+pub(super) fn tick_until_steady(path: &mut Path) -> Result<()> {
     path.tick_until_done()?;
     for _ in 0..TICKS {
         path.tick()?;

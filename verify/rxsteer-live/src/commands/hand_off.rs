@@ -14,7 +14,7 @@ use rxsteer_lab::{
 use rxsteer_xdp::{Mode, Path, Settings, Setup};
 use serde_json::Value;
 
-use super::bpf_cost::come_to_rest;
+use super::bpf_cost::tick_until_steady;
 use super::rounds::{Plan, Variant, measure};
 
 /// Sends live frames on CPU 0, which are dropped where they arrive on CPU 1. Compares rxsteer with a program that only
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     let [over_plain, over_steered, over_kernel] = [over(plain)?, over(steered)?, over(kernel)?];
     by_kernel_rps(receiver, kernel)?;
     let frames = options.plan.frames;
-    let turn = |source: &LiveFrames| handed_over(source, sender, &arrivals, frames);
+    let turn = |source: &LiveFrames| hand_off_rate(source, sender, &arrivals, frames);
     let mut variants = [
         Variant { name: "fixed", turn: Box::new(|| turn(&over_plain)) },
         Variant { name: "rxsteer", turn: Box::new(|| turn(&over_steered)) },
@@ -104,7 +104,7 @@ fn steer(options: &Options, receiver: &Namespace, link: &Link) -> Result<Path> {
     receiver
         .inside(|| Ok(path.attach(link.far.index, &link.far.name, 1, options.partial)))?
         .context("can't attach")?;
-    come_to_rest(&mut path)?;
+    tick_until_steady(&mut path)?;
     Ok(path)
 }
 
@@ -125,7 +125,7 @@ fn by_kernel_rps(receiver: &Namespace, link: &Link) -> Result<()> {
 /// A turn without a CPUMAP: the frames that CPU 1 processed according to its own count, which includes other traffic.
 fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f64> {
     let on_cpu_1 = || {
-        let load = Load::look().context("the kernel does not report what its CPUs received")?;
+        let load = Load::read().context("the kernel does not report what its CPUs received")?;
         let cpu = load.cpus.iter().find(|cpu| cpu.cpu == 1).context("CPU 1 is offline")?;
         Ok::<_, anyhow::Error>(cpu.processed)
     };
@@ -136,7 +136,7 @@ fn taken_over(source: &LiveFrames, sender: &Namespace, frames: u64) -> Result<f6
 }
 
 /// One turn: frames that CPU 1 took, per second of sending by CPU 0.
-fn handed_over(
+fn hand_off_rate(
     source: &LiveFrames,
     sender: &Namespace,
     arrivals: &Arrivals,

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 const SENDER: usize = 0;
 const OTHER: usize = 1;
 /// Frames per call, so that a call ends soon after it is stopped.
-const AT_ONCE: u64 = 50_000;
+const BATCH: u64 = 50_000;
 /// Rules that match nothing.
 const RULES: usize = 200;
 
@@ -79,9 +79,9 @@ fn host(namespace: &Namespace, arguments: &[&str]) -> Result<Output> {
 
 fn succeeds(namespace: &Namespace, arguments: &[&str]) -> Result<()> {
     let output = host(namespace, arguments)?;
-    let said = [&output.stdout[..], &output.stderr[..]].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    ensure!(output.status.success(), "rxsteer host {}: {said}", arguments.join(" "));
+    let output_text = [&output.stdout[..], &output.stderr[..]].concat();
+    let output_text = String::from_utf8_lossy(&output_text).into_owned();
+    ensure!(output.status.success(), "rxsteer host {}: {output_text}", arguments.join(" "));
     Ok(())
 }
 
@@ -98,7 +98,7 @@ fn order(options: &Options, pace_ns: u64, changes: u32) -> Result<Value> {
     succeeds(receiver, &["apply", "in0", "--cpus", "0-1", "--yes"])?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| -> Result<()> {
-        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, BATCH, &stop));
         let changed = (0..changes).try_for_each(|change| {
             let cpus = ["1-1", "0-0", "0-1"][change as usize % 3];
             succeeds(receiver, &["apply", "in0", "--cpus", cpus, "--yes"])
@@ -134,7 +134,7 @@ fn wrong_mask(options: &Options) -> Result<Value> {
     let stop = AtomicBool::new(false);
     let time = format!("{}s", options.verify_s);
     let (output, mask) = std::thread::scope(|scope| -> Result<(Output, String)> {
-        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, AT_ONCE, &stop));
+        let sending = scope.spawn(|| source.send_until(testbed.sender(), SENDER, BATCH, &stop));
         let output = host(receiver, &["apply", "in0", "--cpus", "1-1", "--yes", "--verify", &time]);
         let mask = receiver.run("cat /sys/class/net/in0/queues/rx-0/rps_cpus");
         stop.store(true, Ordering::Relaxed);

@@ -101,13 +101,13 @@ mod tests {
         let mut line = String::new();
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let neighbour: u32 = line.trim().parse().unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         let now = loop {
             let now = Others::now();
             if now.ticks.get(&neighbour).is_some_and(|ticks| *ticks > 0) {
                 break now;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{neighbour} had no CPU time");
+            assert!(started.elapsed() < Duration::from_secs(60), "{neighbour} had no CPU time");
             std::thread::sleep(TICK);
         };
         assert!(now.share_since(&before) > 0.0);

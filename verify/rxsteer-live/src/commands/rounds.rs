@@ -124,12 +124,12 @@ impl Figures {
         for (name, row) in self.names.iter().zip(&self.rows) {
             let figures: Vec<f64> = row.iter().copied().flatten().collect();
             let ratio = Quartiles::of_pairs(row, &self.rows[base], |ours, theirs| ours / theirs);
-            let about = json!({
+            let figures = json!({
                 "rounds": figures.len(),
                 "packets_per_second": shown(Quartiles::of(&figures), 1.0),
                 "ratio": shown(ratio, 1000.0),
             });
-            report.insert((*name).to_owned(), about);
+            report.insert((*name).to_owned(), figures);
         }
         report.insert("ratio_to".to_owned(), json!(baseline));
         let ThrownAway { by_gate, by_others } = self.thrown_away;

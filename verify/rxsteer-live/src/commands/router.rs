@@ -33,7 +33,7 @@ use std::time::Duration;
 use super::rounds::{Plan, Variant, measure};
 
 /// A network after the last host, which drops the packets sent to it.
-const BEHIND: &str = "203.0.113.0/24";
+const FAR_NETWORK: &str = "203.0.113.0/24";
 const TARGET: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// Candidate flows, of which two share a CPU and two do not.
 const CANDIDATES: u32 = 64;
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
 fn router(mask: &str) -> Result<Testbed> {
     let testbed = Testbed::router(LinkOptions::default())?;
     let (router, last) = (testbed.receiver(), testbed.links[1].far.ipv4);
-    router.ip(&format!("route add {BEHIND} via {last}"))?;
+    router.ip(&format!("route add {FAR_NETWORK} via {last}"))?;
     // The mask 0 turns RPS off, which is the default.
     router.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", mask)?;
     testbed.masquerade("out1")?;
@@ -89,7 +89,7 @@ fn router(mask: &str) -> Result<Testbed> {
 
 /// How a router receives frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum RxPath {
     /// An XDP program, without GRO.
     Program,
     /// A veth's own queue, with GRO.
@@ -101,8 +101,8 @@ enum Door {
 /// In the last namespace, GRO stays on, though there is nothing left to merge: with GRO, a veth is polled from its own
 /// queue. Without it, forwarded packets would go through the backlog of their CPU, which is the queue that RPS fills,
 /// and would be dropped there. For the same reason GRO stays on where frames arrive without a program.
-fn no_merging(testbed: &Testbed, door: Door) -> Result<()> {
-    let gro = if door == Door::Queue { "on" } else { "off" };
+fn no_merging(testbed: &Testbed, rx_path: RxPath) -> Result<()> {
+    let gro = if rx_path == RxPath::Queue { "on" } else { "off" };
     testbed.receiver().run(&format!("ethtool -K in0 gro {gro} rx-gro-list off"))?;
     testbed.namespaces[2].run("ethtool -K in1 rx-gro-list off")?;
     Ok(())
@@ -117,7 +117,7 @@ fn traffic(first_port: u16, flows: u32) -> Traffic {
 /// flows that it puts on both CPUs.
 fn pairs() -> Result<(u16, u16)> {
     let testbed = router("3")?;
-    no_merging(&testbed, Door::Queue)?;
+    no_merging(&testbed, RxPath::Queue)?;
     let first = Traffic::default().source_port;
     let paced = Traffic { pace: Duration::from_micros(20), ..traffic(first, CANDIDATES) };
     let check = OrderCheck::new(testbed.receiver(), &testbed.link().far, CANDIDATES)?;
@@ -142,8 +142,8 @@ struct Way {
 }
 
 impl Way {
-    fn new(testbed: &Testbed, port: u16, door: Door) -> Result<Way> {
-        no_merging(testbed, door)?;
+    fn new(testbed: &Testbed, port: u16, rx_path: RxPath) -> Result<Way> {
+        no_merging(testbed, rx_path)?;
         Ok(Way {
             source: LiveFrames::new(testbed.link(), &traffic(port, 2))?,
             arriving: OrderCheck::new(&testbed.namespaces[2], &testbed.links[1].far, 2)?,
@@ -172,11 +172,11 @@ fn forwarded(options: &Options, port: u16) -> Result<Value> {
         ["in0", "--policy", &options.policy, "--cpus", "0-1", "--threads", &options.threads];
     let steering = Steering::start(steered.receiver(), &arguments)?;
     let ways = [
-        Way::new(&none, port, Door::Queue)?,
-        Way::new(&rps, port, Door::Queue)?,
-        Way::new(&passed, port, Door::Program)?,
-        Way::new(&rps_passed, port, Door::Program)?,
-        Way::new(&steered, port, Door::Program)?,
+        Way::new(&none, port, RxPath::Queue)?,
+        Way::new(&rps, port, RxPath::Queue)?,
+        Way::new(&passed, port, RxPath::Program)?,
+        Way::new(&rps_passed, port, RxPath::Program)?,
+        Way::new(&steered, port, RxPath::Program)?,
     ];
     let [by_none, by_rps, by_passed, by_rps_passed, by_rxsteer] = &ways;
     let frames = options.plan.frames;

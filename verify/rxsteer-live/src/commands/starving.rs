@@ -73,10 +73,10 @@ fn turn(testbed: &Testbed, class: &'static str) -> Result<Row> {
         let sleeping = scope.spawn(|| latest_wake_up(&stop));
         sleep(Duration::from_millis(500));
         let sleeps = || thread.map_or(Ok(0), rxsteer_lab::RingThread::sleeps);
-        let look = || Ok::<_, anyhow::Error>((Instant::now(), busy.cpu_times()?, sleeps()?));
-        let before = look();
+        let sample = || Ok::<_, anyhow::Error>((Instant::now(), busy.cpu_times()?, sleeps()?));
+        let before = sample();
         sleep(TIME);
-        let after = look();
+        let after = sample();
         stop.store(true, Ordering::Relaxed);
         sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let latest = sleeping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -93,13 +93,13 @@ fn turn(testbed: &Testbed, class: &'static str) -> Result<Row> {
 
 /// The longest delay of a wake-up of an ordinary thread on CPU 1.
 fn latest_wake_up(stop: &AtomicBool) -> Result<Duration> {
-    const REST: Duration = Duration::from_millis(20);
+    const PAUSE: Duration = Duration::from_millis(20);
     pin(1)?;
     let mut latest = Duration::ZERO;
     while !stop.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        sleep(REST);
-        latest = latest.max(begun.elapsed().saturating_sub(REST));
+        let started = Instant::now();
+        sleep(PAUSE);
+        latest = latest.max(started.elapsed().saturating_sub(PAUSE));
     }
     Ok(latest)
 }

@@ -80,11 +80,11 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
                 .as_f64()
                 .map_or(longest, |ns| longest.max(ns / 1e6));
         }
-        let about = json!({
+        let figures = json!({
             "answer_ms": shown(&took),
             "longest_round_of_event_thread_ms": (1000.0 * longest).round() / 1000.0,
         });
-        report.insert(name.to_owned(), about);
+        report.insert(name.to_owned(), figures);
     }
     let last = ask(&socket, r#"{"do":"status","flows":1}"#)?;
     report.insert("slots".to_owned(), json!(options.slots));

@@ -58,10 +58,10 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     receiver.ip("link set lo up")?;
     let listen = ["in0", "--policy", "rps", "--cpus", "0-1", "--listen", "127.0.0.1:0"];
     let steering = Steering::start(receiver, &listen)?;
-    let said = "rxsteer: metrics and page at http://";
-    steering.says(said, Duration::from_secs(10))?;
+    let prefix = "rxsteer: metrics and page at http://";
+    steering.wait_for_stderr(prefix, Duration::from_secs(10))?;
     let stderr = steering.stderr();
-    let address = stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/'));
+    let address = stderr.lines().find_map(|line| line.strip_prefix(prefix)?.strip_suffix('/'));
     let address: SocketAddr =
         address.context("rxsteer does not report where it listens")?.parse()?;
     let traffic = Traffic { flows: options.flows, length: 64, ..Traffic::default() };
@@ -107,12 +107,12 @@ fn cpu_time(options: &Options, steering: &Steering, address: SocketAddr) -> Resu
             }
             Ok(())
         })?;
-        let of_a_look = (with - without) * PAUSE.as_secs_f64();
-        let about = json!({
-            "ms_for_a_look": rounded(of_a_look * 1e3),
-            "of_one_cpu_at_one_a_second": rounded(of_a_look),
+        let per_reading = (with - without) * PAUSE.as_secs_f64();
+        let figures = json!({
+            "ms_for_a_look": rounded(per_reading * 1e3),
+            "of_one_cpu_at_one_a_second": rounded(per_reading),
         });
-        report.insert(name.to_owned(), about);
+        report.insert(name.to_owned(), figures);
     }
     let (answers, stop, ready) =
         (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));

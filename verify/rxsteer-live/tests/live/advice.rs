@@ -54,10 +54,10 @@ fn map(namespace: &Namespace) -> String {
 
 /// Waits until the CPU map is this one.
 fn until_map_is(namespace: &Namespace, wanted: &str, child: &mut Child) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while map(namespace) != wanted {
         assert_eq!(child.try_wait().unwrap(), None, "it ended before it set the CPU map");
-        assert!(begun.elapsed() < TIMEOUT, "the CPU map is {}", map(namespace));
+        assert!(started.elapsed() < TIMEOUT, "the CPU map is {}", map(namespace));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -136,10 +136,16 @@ fn advise_replays_the_same_packets_under_each_policy() {
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.starts_with("Leave it alone") || said.starts_with("Use "), "{said}");
-    assert!(said.contains("rps+balance") && said.contains("watched"), "{said}");
+    assert!(
+        output_text.starts_with("Leave it alone") || output_text.starts_with("Use "),
+        "{output_text}"
+    );
+    assert!(
+        output_text.contains("rps+balance") && output_text.contains("watched"),
+        "{output_text}"
+    );
     drop(senders);
 }
 
@@ -149,8 +155,8 @@ fn advise_on_an_idle_interface_says_so() {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let namespace = with_tun();
     let advise = ["advise", "tun9", "--duration", "1s", "--cpus", "2"];
-    let said = ends(&namespace, 0, &advise);
-    assert!(said.starts_with("Leave it alone: no traffic seen"), "{said}");
+    let output = ends(&namespace, 0, &advise);
+    assert!(output.starts_with("Leave it alone: no traffic seen"), "{output}");
     let found = json(&namespace, &[&advise[..], &["--json"]].concat());
     assert_eq!((&found["rule"], &found["packets"]), (&"no_traffic".into(), &0.into()));
 }
@@ -172,12 +178,12 @@ fn fallback_lasts_as_long_as_run_does() {
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     for words in ["no Ethernet header", "the kernel has no sparse", "restored"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
-    assert_eq!(map(&namespace), "", "{said}");
+    assert_eq!(map(&namespace), "", "{stderr}");
 }
 
 /// Standard output has the events of a fallback, from the first to the last, and nothing else.
@@ -195,16 +201,20 @@ fn fallback_has_events() {
     // It ends by itself when no interface is left. It looks once a second, so it may miss that tun9 was down.
     namespace.ip("link del tun9").unwrap();
     let output = child.wait_with_output().unwrap();
-    let (stdout, said) =
+    let (stdout, output_text) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "an interface that went away is a finding: {said}");
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "an interface that went away is a finding: {output_text}"
+    );
     let events: Vec<Value> = stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
         .collect();
     let of_kind = |kind: &str| {
         let found = events.iter().find(|event| event["kind"] == kind);
-        found.unwrap_or_else(|| panic!("no {kind}: {stdout}; {said}"))
+        found.unwrap_or_else(|| panic!("no {kind}: {stdout}; {output_text}"))
     };
     let text = |kind: &str| of_kind(kind)["text"].as_str().unwrap();
     assert!(text("warning").contains("Fallback: the kernel's own steering"), "{stdout}");
@@ -216,7 +226,7 @@ fn fallback_has_events() {
     let numbers: Vec<u64> = events.iter().map(|event| event["number"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>(), "none is missing");
     assert_eq!(text("ended"), "no interface is left to steer");
-    assert!(said.contains("rps_cpus"), "what is set goes to standard error: {said}");
+    assert!(output_text.contains("rps_cpus"), "what is set goes to standard error: {output_text}");
 }
 
 #[test]
@@ -241,14 +251,18 @@ fn auto_says_each_step_and_leaves_nothing() {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let namespace = with_tun();
     // No packets arrive, so auto has nothing to do.
-    let said = ends(&namespace, 0, &["auto", "tun9", "--sample", "1s", "--verify", "3s"]);
-    assert!(said.contains("Leave tun9 alone") && said.contains("nothing was changed"), "{said}");
+    let output = ends(&namespace, 0, &["auto", "tun9", "--sample", "1s", "--verify", "3s"]);
+    assert!(
+        output.contains("Leave tun9 alone") && output.contains("nothing was changed"),
+        "{output}"
+    );
     assert_eq!(map(&namespace), "");
     let anyway =
         ["auto", "tun9", "--sample", "1s", "--verify", "3s", "--duration", "8s", "--anyway"];
-    let said = ends(&namespace, 0, &[&anyway[..], &["--policy", "rps", "--cpus", "0-1"]].concat());
+    let output =
+        ends(&namespace, 0, &[&anyway[..], &["--policy", "rps", "--cpus", "0-1"]].concat());
     for words in ["step 2: native XDP: no, because", "step 3", "too few to compare", "restored"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     assert_eq!(map(&namespace), "");
 }
@@ -264,12 +278,12 @@ fn auto_tries_native_xdp_and_takes_it_off() {
     let auto = ["auto", "in0", "--sample", "1s", "--verify", "3s", "--duration", "6s", "--anyway"];
     let options = ["--policy", "rps", "--cpus", "0-1"];
     let output = output(testbed.receiver(), &[&auto[..], &options].concat());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     // Which is better depends on the machine: auto steers, or reports why native XDP is not kept and continues.
-    let steers = said.contains("native XDP steers");
-    let goes_on = said.contains("step 2: native XDP: no, because") && said.contains("step 3");
-    assert!(said.contains("rxsteer run in0 --policy=rps") && (steers || goes_on), "{said}");
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    let steers = stderr.contains("native XDP steers");
+    let goes_on = stderr.contains("step 2: native XDP: no, because") && stderr.contains("step 3");
+    assert!(stderr.contains("rxsteer run in0 --policy=rps") && (steers || goes_on), "{stderr}");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{stderr}");
     let shown = testbed.receiver().command("ip").args(["link", "show", "in0"]).output().unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(!shown.contains("xdp"), "{shown}");
@@ -288,9 +302,9 @@ fn auto_that_was_killed_leaves_no_program() {
     let mut auto = command(receiver, &[&auto[..], &["--cpus", "0-1"]].concat());
     let mut child = auto.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let until = |attached: bool| {
-        let begun = Instant::now();
+        let started = Instant::now();
         while super::program_on(receiver, "in0").is_some() != attached {
-            assert!(begun.elapsed() < Duration::from_secs(30), "attached: {}", !attached);
+            assert!(started.elapsed() < Duration::from_secs(30), "attached: {}", !attached);
             std::thread::sleep(Duration::from_millis(20));
         }
     };

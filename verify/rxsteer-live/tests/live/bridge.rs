@@ -390,7 +390,7 @@ fn several_tx_queues_are_refused_where_flows_move() {
         let live = Steering::begin_live_by(middle, &[], &arguments(policy, &["--io", "packet"]));
         let (mut live, soon) = (live.unwrap(), Duration::from_secs(20));
         assert_eq!(live.wait(soon).unwrap().code(), Some(2), "{policy}");
-        live.says("2 TX queues", soon).unwrap();
+        live.wait_for_stderr("2 TX queues", soon).unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
@@ -398,7 +398,7 @@ fn several_tx_queues_are_refused_where_flows_move() {
     let live = Steering::live(middle, &arguments("rps", &more)).unwrap();
     let mut change = std::process::Command::new(rxsteer().unwrap());
     let refused = change.args(["set", "--socket", &socket, "cpus=1-1"]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && said.contains("2 TX queues"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && stderr.contains("2 TX queues"), "{stderr}");
     assert_eq!(live.stop().unwrap().0["settings"]["rx_queues"], 4);
 }

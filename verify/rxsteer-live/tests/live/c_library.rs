@@ -63,7 +63,7 @@ fn filter(test: &str, io: &str) {
     let traffic = Traffic { flows: FLOWS, train: 2, random: true, ..Traffic::default() };
     let unwanted = (traffic.source_port + UNWANTED).to_string();
     let mut filter = Running::start(filter.args([&format!("{io}:in0,out1"), &unwanted, "0-1"]));
-    filter.says("filtering");
+    filter.wait_for_stderr("filtering");
     let check = OrderCheck::new(&hosts[2], &testbed.links[1].far, FLOWS).unwrap();
     let source = LiveFrames::new(&testbed.links[0], &traffic).unwrap();
     source.send(&hosts[0], 0, frames).unwrap();

@@ -65,8 +65,8 @@ fn partial_checksums(socket: &str) -> u64 {
 }
 
 pub(super) fn captures(test: &str) -> Option<Vec<PathBuf>> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
-    let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(beside, PathBuf::from);
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures");
+    let folder = std::env::var_os("RXSTEER_CAPTURES").map_or_else(default, PathBuf::from);
     if !folder.join("reference.tsv").is_file() {
         let reason = format!(
             "no reference.tsv in {}; set RXSTEER_CAPTURES to the folder of captures",

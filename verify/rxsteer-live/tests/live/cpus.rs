@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Takes CPU 1 offline and online `times` times under traffic, for `rest` each time. Afterwards no frame may be late or
 /// unaccounted for, CPU 1 must be used again, and each ring must be emptied on its own CPU.
-fn away_and_back(test: &str, times: u32, rest: Duration) {
+fn take_cpu_offline_and_online(test: &str, times: u32, rest: Duration) {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let switch =
         std::fs::OpenOptions::new().write(true).open("/sys/devices/system/cpu/cpu1/online");
@@ -53,9 +53,9 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
             drop(gone);
         }
         // The instance repairs this a few ticks after it detects it.
-        let (begun, before) = (Instant::now(), on_cpu_1());
+        let (started, before) = (Instant::now(), on_cpu_1());
         let is_mended = || on_cpu_1() > before && are_bound(&threads());
-        while !is_mended() && begun.elapsed() < TIMEOUT {
+        while !is_mended() && started.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
         drop(stopping);
@@ -73,11 +73,11 @@ fn away_and_back(test: &str, times: u32, rest: Duration) {
 #[test]
 fn cpu_that_goes_and_comes_back_loses_nothing_silently() {
     let test = "cpus::cpu_that_goes_and_comes_back_loses_nothing_silently";
-    away_and_back(test, slice(3, 50), Duration::from_millis(300));
+    take_cpu_offline_and_online(test, slice(3, 50), Duration::from_millis(300));
 }
 
 #[test]
 fn cpu_that_is_away_for_a_moment_is_used_again() {
     let test = "cpus::cpu_that_is_away_for_a_moment_is_used_again";
-    away_and_back(test, 20, Duration::from_millis(10));
+    take_cpu_offline_and_online(test, 20, Duration::from_millis(10));
 }

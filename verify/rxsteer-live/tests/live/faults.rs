@@ -10,7 +10,7 @@ use rxsteer_lab::{
 };
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts an instance that cannot run, and returns its messages.
 fn refused(testbed: &Testbed, arguments: &[&str]) -> String {
@@ -19,7 +19,7 @@ fn refused(testbed: &Testbed, arguments: &[&str]) -> String {
 
 /// The messages of an instance that cannot run.
 fn refuses(mut steering: Steering) -> String {
-    let status = steering.wait(SOON).unwrap();
+    let status = steering.wait(TIMEOUT).unwrap();
     assert_eq!(status.code(), Some(2), "{}", steering.stderr());
     // Its last message may still be on its way through the pipe.
     let started = Instant::now();
@@ -74,13 +74,13 @@ fn it_ends_when_it_is_asked_to() {
 
 /// What an `ip` command does to the second of two interfaces.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum LinkChange {
     Deleted,
     Renamed,
     Down,
 }
 
-impl Fate {
+impl LinkChange {
     fn commands(self) -> &'static [&'static str] {
         match self {
             Self::Deleted => &["link del in1"],
@@ -112,7 +112,7 @@ fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), Strin
         if interfaces.iter().any(&is_so) {
             return Ok(());
         }
-        if started.elapsed() > SOON {
+        if started.elapsed() > TIMEOUT {
             return Err(report.to_string());
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -120,7 +120,7 @@ fn status_says(socket: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), Strin
 }
 
 /// The first interface keeps working when something happens to the second, and status reports what happened.
-fn others_go_on(fate: Fate) {
+fn others_go_on(change: LinkChange) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
     let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
@@ -128,13 +128,13 @@ fn others_go_on(fate: Fate) {
     let receiver = testbed.receiver();
     let arguments = ["in0", "in1", "--policy", "rps", "--cpus", "0-0", "--socket", &socket];
     let mut steering = Steering::start(receiver, &arguments).unwrap();
-    for command in fate.commands() {
+    for command in change.commands() {
         receiver.ip(command).unwrap();
     }
-    let report = status_says(&socket, |interface| fate.is_reported(interface));
+    let report = status_says(&socket, |interface| change.is_reported(interface));
     assert!(
         report.is_ok(),
-        "{fate:?}: status says only {report:?}; it said: {}",
+        "{change:?}: status says only {report:?}; it said: {}",
         steering.stderr()
     );
     let traffic = Traffic { flows: 4, ..Traffic::default() };
@@ -142,18 +142,18 @@ fn others_go_on(fate: Fate) {
     let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
     source.send(testbed.sender(), 0, 10_000).unwrap();
     let seen = check.drained().unwrap();
-    assert!(seen.frames > 1000 && seen.late == 0, "{fate:?}: {seen:?}");
-    assert_eq!(steering.ended().unwrap(), None, "{fate:?}: {}", steering.stderr());
+    assert!(seen.frames > 1000 && seen.late == 0, "{change:?}: {seen:?}");
+    assert_eq!(steering.ended().unwrap(), None, "{change:?}: {}", steering.stderr());
     let totals = steering.totals().unwrap();
-    assert_eq!(totals.unaccounted(), 0, "{fate:?}: {totals:?}");
-    assert!(totals.redirected >= seen.frames, "{fate:?}: {totals:?}");
+    assert_eq!(totals.unaccounted(), 0, "{change:?}: {totals:?}");
+    assert!(totals.redirected >= seen.frames, "{change:?}: {totals:?}");
 }
 
 #[test]
 fn others_go_on_when_an_interface_is_deleted() {
     if let Some(_alone) = super::ready("faults::others_go_on_when_an_interface_is_deleted", &[], 1)
     {
-        others_go_on(Fate::Deleted);
+        others_go_on(LinkChange::Deleted);
     }
 }
 
@@ -161,14 +161,14 @@ fn others_go_on_when_an_interface_is_deleted() {
 fn others_go_on_when_an_interface_is_renamed() {
     if let Some(_alone) = super::ready("faults::others_go_on_when_an_interface_is_renamed", &[], 1)
     {
-        others_go_on(Fate::Renamed);
+        others_go_on(LinkChange::Renamed);
     }
 }
 
 #[test]
 fn others_go_on_when_an_interface_is_down() {
     if let Some(_alone) = super::ready("faults::others_go_on_when_an_interface_is_down", &[], 1) {
-        others_go_on(Fate::Down);
+        others_go_on(LinkChange::Down);
     }
 }
 
@@ -225,7 +225,7 @@ fn too_little_memory_is_refused_before_a_frame_is_touched() {
     let started = Instant::now();
     while !steering.stderr().lines().any(|line| line.starts_with("steering")) {
         assert_eq!(steering.ended().unwrap(), None, "{}", steering.stderr());
-        assert!(started.elapsed() < SOON, "{}", steering.stderr());
+        assert!(started.elapsed() < TIMEOUT, "{}", steering.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }
     steering.stop().unwrap();

@@ -19,11 +19,11 @@ fn status(socket: &str, reset: bool) -> Value {
 
 /// A status between two readings of which no packet arrived: a host may send a frame by itself.
 fn status_at_rest(socket: &str) -> Value {
-    let looks = (0..20).find_map(|_| {
+    let readings = (0..20).find_map(|_| {
         let (before, after) = (status(socket, false), status(socket, false));
         (before["received"] == after["received"]).then_some(after)
     });
-    looks.expect("frames come all the time")
+    readings.expect("frames come all the time")
 }
 
 fn number(value: &Value) -> u64 {

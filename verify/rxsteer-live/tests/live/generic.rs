@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rxsteer_lab::{LinkOptions, Namespace, Steering, Testbed};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn socket(namespace: &Namespace, address: std::net::Ipv4Addr) -> UdpSocket {
     let made =
@@ -63,7 +63,7 @@ fn loses_nothing(arguments: &[&str]) {
         let ended = loop {
             let ended = steering.ended().unwrap();
             let steers = steering.stderr().lines().any(|line| line.starts_with("steering"));
-            if ended.is_some() || steers || started.elapsed() > SOON {
+            if ended.is_some() || steers || started.elapsed() > TIMEOUT {
                 break ended;
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -71,9 +71,9 @@ fn pairs(testbed: &Testbed) -> Vec<(SocketAddr, SocketAddr)> {
 /// how many each CPU has taken since `before`.
 fn taken(sender: &Datagrams, check: &OrderCheck, before: &[u64]) -> Vec<u64> {
     sender.resume();
-    let (begun, first) = (Instant::now(), check.total().unwrap().frames);
+    let (started, first) = (Instant::now(), check.total().unwrap().frames);
     while check.total().unwrap().frames < first + FRAMES {
-        assert!(begun.elapsed() < TIMEOUT, "frames stopped");
+        assert!(started.elapsed() < TIMEOUT, "frames stopped");
         std::thread::sleep(Duration::from_millis(5));
     }
     sender.pause();
@@ -194,11 +194,11 @@ fn killed_at_any_moment_it_is_restored() {
             command.args(apply).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         // Kills it when this share of the journal is written; the shares are in irregular order.
         let length = whole * (round * 37 % rounds) / rounds;
-        let begun = Instant::now();
-        while std::fs::metadata(journal).map_or(0, |about| about.len()) <= length {
+        let started = Instant::now();
+        while std::fs::metadata(journal).map_or(0, |metadata| metadata.len()) <= length {
             let ended = child.try_wait().unwrap();
             assert!(
-                begun.elapsed() < TIMEOUT && ended.is_none_or(|status| status.success()),
+                started.elapsed() < TIMEOUT && ended.is_none_or(|status| status.success()),
                 "{ended:?}"
             );
             if ended.is_some() {
@@ -207,7 +207,7 @@ fn killed_at_any_moment_it_is_restored() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        let partly = std::fs::metadata(journal).map_or(0, |about| about.len());
+        let partly = std::fs::metadata(journal).map_or(0, |metadata| metadata.len());
         midway += u32::from(partly > 0 && partly < whole);
         let text = succeeds(receiver, &["restore", "--yes"]);
         assert_eq!(values(receiver), before, "round {round}: {text}");
@@ -245,14 +245,14 @@ fn wrong_mask_is_found_worse_and_undone() {
         scope.spawn(|| source.send_until(testbed.sender(), 0, 10_000, &stop).unwrap());
         host(receiver, &["apply", "in0", "--cpus", "1-1", "--yes", "--verify", "6s"])
     });
-    let said = [&output.stdout[..], &output.stderr[..]].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output_text = [&output.stdout[..], &output.stderr[..]].concat();
+    let output_text = String::from_utf8_lossy(&output_text).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{output_text}");
     assert!(
-        said.contains("worse: drops") && said.contains("the old values are restored"),
-        "{said}"
+        output_text.contains("worse: drops") && output_text.contains("the old values are restored"),
+        "{output_text}"
     );
-    assert_eq!(values(receiver), before, "{said}");
+    assert_eq!(values(receiver), before, "{output_text}");
 }
 
 /// An ssh session that its own change disconnects: the terminal hangs up while the change waits for confirmation.
@@ -276,9 +276,9 @@ fn change_is_undone_where_its_terminal_hangs_up() {
     drop(command);
     let mut terminal = File::from(terminal);
     terminal.write_all(b"y\n").unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while values(receiver) == before {
-        assert!(begun.elapsed() < TIMEOUT, "it applied nothing: {:?}", running.try_wait());
+        assert!(started.elapsed() < TIMEOUT, "it applied nothing: {:?}", running.try_wait());
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(running.try_wait().unwrap(), None, "it waits to be confirmed");
@@ -298,9 +298,9 @@ fn steering_of_an_interface_that_is_steered_is_refused() {
     let steering = Steering::start(receiver, &["in0", "--policy", "rps", "--cpus", "0-1"]).unwrap();
     for arguments in [&["apply", "in0", "--cpus", "0-1", "--yes"][..], &["apply", "in0", "--yes"]] {
         let output = host(receiver, arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains("in0") && said.contains("steer"), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("in0") && stderr.contains("steer"), "{arguments:?}: {stderr}");
         assert_eq!(values(receiver), before, "{arguments:?}");
     }
     steering.stop().unwrap();

@@ -19,8 +19,8 @@ fn listed() -> Vec<(String, Option<String>)> {
     let list: Value = serde_json::from_slice(&lab(&["list", "--json"]).stdout).unwrap();
     let experiments = list["experiments"].as_array().unwrap();
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    let about = |of: &Value| (text(&of["name"]).unwrap(), text(&of["lacks"]));
-    experiments.iter().map(about).collect()
+    let description = |of: &Value| (text(&of["name"]).unwrap(), text(&of["lacks"]));
+    experiments.iter().map(description).collect()
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn each_experiment_runs_and_its_load_is_what_it_says() {
             continue;
         }
         let output = lab(&["run", &name, "--quick", "--repeat", "1", "--json"]);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let report: Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|why| panic!("{name}: {why}; {said}"));
-        assert_eq!(output.status.code(), Some(0), "{name}: {report:#} {said}");
+            .unwrap_or_else(|why| panic!("{name}: {why}; {stderr}"));
+        assert_eq!(output.status.code(), Some(0), "{name}: {report:#} {stderr}");
         assert_eq!(
             (&report["experiment"], &report["partial"]),
             (&Value::from(&*name), &false.into())
@@ -80,9 +80,9 @@ fn reports_are_written_and_compared() {
     // Reported before anything is measured: the report must be writable.
     std::fs::create_dir(folder.path().join("flowstats.md")).unwrap();
     let output = lab(&["run", "rr", "flowstats", "--quick", "--report", dir]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("cannot write the report") && output.stdout.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("cannot write the report") && output.stdout.is_empty(), "{stderr}");
     std::fs::remove_dir(folder.path().join("flowstats.md")).unwrap();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 
@@ -90,8 +90,8 @@ fn reports_are_written_and_compared() {
     let mut command = Command::new(rxsteer().unwrap());
     command.args(["lab", "run", "rr", "flowstats", "--quick", "--report", dir]);
     let output = command.env("PATH", "/usr/bin:/bin").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let page = read("report.html");
     let charts = page.matches("<svg").count();
@@ -115,9 +115,9 @@ fn reports_are_written_and_compared() {
     assert!(same["no_verdict_a"].as_str().unwrap().contains("--quick"), "{same:#}");
     for (b, why) in [(&other, "one of flowstats"), (&text, "is not a report")] {
         let refused = lab(&["compare", &rr, b]);
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains(why), "{said}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(why), "{stderr}");
     }
     assert_eq!(left(), Vec::<String>::new());
 }
@@ -155,8 +155,8 @@ fn interrupted_it_shows_what_it_has() {
     let file = folder.path().join("out");
     let out = std::fs::File::create(&file).unwrap();
     let errors = folder.path().join("errors");
-    let said = std::fs::File::create(&errors).unwrap();
-    let mut process = Process::start(command.stdout(out).stderr(said)).unwrap();
+    let stderr = std::fs::File::create(&errors).unwrap();
+    let mut process = Process::start(command.stdout(out).stderr(stderr)).unwrap();
     std::thread::sleep(Duration::from_secs(6));
     process.signal(Signal::INT).unwrap();
     let status = process.wait(Duration::from_secs(30)).unwrap();
@@ -171,8 +171,8 @@ fn interrupted_it_shows_what_it_has() {
     assert_eq!(rows.iter().map(has).min(), Some(rounds), "{report:#}");
     let skipped = report["skipped"].as_array().unwrap();
     assert!(skipped.iter().any(|skipped| skipped["what"] == "order"), "{report:#}");
-    let said = std::fs::read_to_string(&errors).unwrap();
-    assert!(said.contains("rxsteer: interrupted; not run: order\n"), "{said}");
+    let stderr = std::fs::read_to_string(&errors).unwrap();
+    assert!(stderr.contains("rxsteer: interrupted; not run: order\n"), "{stderr}");
     assert_eq!(left(), Vec::<String>::new());
 }
 
@@ -184,8 +184,8 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     let path = folder.path().join("machine.toml");
     let file = path.to_str().unwrap();
     let output = lab(&["calibrate", "-o", file, "--quick", "--json"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let calibration: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(calibration["partial"], false, "{calibration:#}");
     for time in calibration["times"].as_array().unwrap() {
@@ -204,8 +204,8 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     }
 
     let output = lab(&["validate", file, "--quick", "--json"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let validation: Value = serde_json::from_slice(&output.stdout).unwrap();
     let written = std::fs::read_to_string(folder.path().join("machine.predictions.json")).unwrap();
     let written: Value = serde_json::from_str(&written).unwrap();
@@ -255,9 +255,9 @@ fn calibrated_costs_predict_before_anything_is_measured() {
         (&["--quick", "--plot", absent.to_str().unwrap()], "cannot write the plot"),
     ] {
         let refused = lab(&[&["validate", file], options].concat());
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains(why), "{said}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(why), "{stderr}");
     }
     assert_eq!(std::fs::read(&path).unwrap(), calibrated);
 
@@ -266,11 +266,11 @@ fn calibrated_costs_predict_before_anything_is_measured() {
     let damaged = folder.path().join("damaged.toml");
     std::fs::write(&damaged, text.replace("[cost_set.sparse]", "[cost_set.spars]")).unwrap();
     let output = lab(&["validate", damaged.to_str().unwrap(), "--quick"]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said.contains("there is no [cost_set.sparse]; there are: ") && said.contains(", spars"),
-        "{said}"
+        stderr.contains("there is no [cost_set.sparse]; there are: ") && stderr.contains(", spars"),
+        "{stderr}"
     );
     assert!(!folder.path().join("damaged.predictions.json").exists());
     assert_eq!(left(), Vec::<String>::new());
@@ -336,9 +336,9 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
 
     let idle = state();
     let output = lab(&run);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said} {shown}");
+    assert_eq!(output.status.code(), Some(0), "{stderr} {shown}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["interfaces"], serde_json::json!([steered, peer]), "{report:#}");
     assert!(
@@ -352,10 +352,13 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
     let used = state();
     assert!(used.4.contains("198.51.100.0/24 via 192.0.2.9"), "{used:?}");
     let refused = lab(&run);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("is in use: it has the address 192.0.2.1/24; it has a route"), "{said}");
-    assert!(said.contains("--force"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
+    assert!(
+        stderr.contains("is in use: it has the address 192.0.2.1/24; it has a route"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("--force"), "{stderr}");
     assert_eq!(state(), used);
     let output = lab(&[&run[..], &["--force"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -375,30 +378,30 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
                 .output()
                 .is_ok_and(|output| !output.status.success())
     };
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while !lent() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the interface was never lent");
+        assert!(started.elapsed() < Duration::from_secs(60), "the interface was never lent");
         std::thread::sleep(Duration::from_millis(1));
     }
     // A second lab at the same time would give meaningless measurements.
     let mut second = Command::new(rxsteer().unwrap());
     second.args(["lab", "run", "workers", "--quick"]).stderr(Stdio::piped()).stdout(Stdio::null());
     let mut second = second.spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(second.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let mut stderr = String::new();
+    BufReader::new(second.stderr.take().unwrap()).read_line(&mut stderr).unwrap();
     second.kill().unwrap();
     second.wait().unwrap();
     let holder = std::fs::read_to_string("/run/rxsteer-lab.lock").unwrap();
-    assert!(said.contains("waits until it ends"), "{said}");
-    assert!(said.contains(&format!("(process {holder})")), "{said}");
+    assert!(stderr.contains("waits until it ends"), "{stderr}");
+    assert!(stderr.contains(&format!("(process {holder})")), "{stderr}");
     process.signal(Signal::KILL).unwrap();
     process.wait(Duration::from_secs(5)).unwrap();
     // From another network namespace, the lab leaves the interface where it is: moving it there would lose it.
     let mut command = Command::new("unshare");
     command.arg("-n").arg(rxsteer().unwrap()).args(["lab", "list"]);
-    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    let stderr = String::from_utf8(command.output().unwrap().stderr).unwrap();
     for words in [&format!("left the interface {steered} in"), &format!("number {here}.")] {
-        assert!(said.contains(words), "{said}");
+        assert!(stderr.contains(words), "{stderr}");
     }
     assert!(lent() && record.exists());
     let output = lab(&[&run[..], &["--force"]].concat());
@@ -411,9 +414,9 @@ fn interfaces_of_this_machine_are_lent_and_given_back() {
         [("no-such-iface", "there is no interface no-such-iface"), (&**peer, "are both")]
     {
         let refused = lab(&["run", "rr", "--quick", "--iface", iface, "--peer", peer]);
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains(why), "{said}");
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(why), "{stderr}");
     }
 }
 
@@ -428,8 +431,8 @@ fn requests_over_the_cards_of_a_machine() {
     let run =
         ["run", "rr", "--quick", "--repeat", "1", "--json", "--iface", steered, "--peer", peer];
     let output = lab(&run);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for row in report["rows"].as_array().unwrap() {
         assert!(row["metrics"]["transactions"]["median"].as_f64() > Some(0.0), "{row:#}");
@@ -444,9 +447,9 @@ fn unknown_name_and_missing_rights_are_refused() {
     // While another lab runs, this one would be refused for that reason.
     let _alone = alone();
     let output = lab(&["run", "foward", "--quick"]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("did you mean 'forward'"), "{said}");
+    assert!(stderr.contains("did you mean 'forward'"), "{stderr}");
     if missing(&["setpriv"]).is_some() {
         return skipped(
             "lab::unknown_name_and_missing_rights_are_refused",
@@ -456,7 +459,7 @@ fn unknown_name_and_missing_rights_are_refused() {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--clear-groups"]).arg(rxsteer().unwrap());
     let output = command.args(["lab", "run", "order", "--quick"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("requires root"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("requires root"), "{stderr}");
 }

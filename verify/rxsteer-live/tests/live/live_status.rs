@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rxsteer_lab::{LinkOptions, LiveFrames, Namespace, Pass, Steering, Testbed, Traffic, rxsteer};
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const FRAMES: u64 = 3000;
 
 /// The output of `rxsteer status` in a namespace.
@@ -41,7 +41,7 @@ fn once_received(namespace: &Namespace, arguments: &[&str], received: u64) -> Va
         if adds_up(&status) >= received && status["waiting"] == 0 {
             return status;
         }
-        assert!(started.elapsed() < SOON, "{status}");
+        assert!(started.elapsed() < TIMEOUT, "{status}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -77,7 +77,7 @@ fn equals(status: &Value, report: &Value) {
 }
 
 /// Sends frames into a live run with these arguments; returns its status by interface and by socket, and its report.
-fn looked_at(arguments: &[&str], folder: &Path) -> (Value, Value) {
+fn run_and_read(arguments: &[&str], folder: &Path) -> (Value, Value) {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (link, receiver) = (testbed.link(), testbed.receiver());
     for (host, interface) in [(testbed.sender(), "out0"), (receiver, "in0")] {
@@ -110,7 +110,7 @@ fn status_equals_the_report_once_traffic_has_stopped() {
     for policy in ["rps", "rfs+sparse"] {
         let arguments =
             [&common[..], &["--policy", policy, "--flows", records.to_str().unwrap()]].concat();
-        let (status, report) = looked_at(&arguments, folder.path());
+        let (status, report) = run_and_read(&arguments, folder.path());
         equals(&status, &report);
         assert_eq!(number(&status["flows"]), number(&report["flow_statistics"]["flows_created"]));
         let largest = status["largest_flows"].as_array().unwrap();
@@ -132,8 +132,8 @@ fn settings_change_or_are_refused_with_the_reason() {
     let set = |settings: &str| {
         let mut command = receiver.command(rxsteer().unwrap());
         let output = command.args(["set", "in0"]).args(settings.split(", ")).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+        let output_text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&output_text).into_owned())
     };
     let arguments = ["in0", "--io", "packet", "--policy", "rps", "--cpus", "0-0"];
     let live = Steering::live(receiver, &arguments).unwrap();
@@ -146,8 +146,11 @@ fn settings_change_or_are_refused_with_the_reason() {
         ("policy=sparse, threads=other", "threads is a setting of rxsteer run alone"),
         ("hash=toeplitz", "hash can't change while rxsteer runs; restart rxsteer to change it"),
     ] {
-        let (code, said) = set(settings);
-        assert!(code == Some(2) && said.contains(part), "{settings}: {code:?} {said}");
+        let (code, output_text) = set(settings);
+        assert!(
+            code == Some(2) && output_text.contains(part),
+            "{settings}: {code:?} {output_text}"
+        );
     }
     let settings = || status(receiver, &["in0"]).unwrap()["settings"].clone();
     assert_eq!((&settings()["policy"], &settings()["queue_size"]), (&"rps".into(), &1000.into()));
@@ -157,9 +160,12 @@ fn settings_change_or_are_refused_with_the_reason() {
     for all in ["policy=sparse, cpus=0-1", "rule=udp -> 1, rule=tcp -> pass", "flow-cnt=5000"] {
         assert_eq!(set(all).0, Some(0), "{all}");
     }
-    let (code, said) = set("policy=rfs, max-backlog=500, flow-limit=64");
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("policy rfs, CPUs 0-1, packet mode, queue size 500"), "{said}");
+    let (code, output_text) = set("policy=rfs, max-backlog=500, flow-limit=64");
+    assert_eq!(code, Some(0), "{output_text}");
+    assert!(
+        output_text.contains("policy rfs, CPUs 0-1, packet mode, queue size 500"),
+        "{output_text}"
+    );
     let now = settings();
     assert_eq!((&now["flow_cnt"], &now["flow_limit"]), (&8192.into(), &64.into()));
     assert_eq!(now["rules"][1]["rule"], "tcp → pass");
@@ -189,7 +195,7 @@ fn packets_that_a_full_backlog_drops_are_shown() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["in0", "--io", "packet", "--cpus", "0-1", "--max-backlog", "8"];
     let slow = ["--policy", "rps", "--work-ns", "100000"];
-    let (status, report) = looked_at(&[&arguments[..], &slow].concat(), folder.path());
+    let (status, report) = run_and_read(&[&arguments[..], &slow].concat(), folder.path());
     equals(&status, &report);
     assert!(number(&status["drops"]["ring_full"]) > 0, "{status}");
 }

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 const FLOWS: u16 = 8;
 /// The datagrams that the application reads before it moves.
-const EACH: u64 = 256;
+const DATAGRAMS_PER_MOVE: u64 = 256;
 /// Anything that takes longer counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The time between two changes of settings.
@@ -235,7 +235,8 @@ fn traffic(testbed: &Testbed) -> (MovingApplication, Datagrams) {
         .collect();
     let turned: Vec<_> = pairs.iter().map(|(near, far)| (*far, *near)).collect();
     let cpus: Vec<usize> = (0..online_cpus().min(4)).collect();
-    let application = MovingApplication::start(testbed.receiver(), &turned, &cpus, EACH).unwrap();
+    let application =
+        MovingApplication::start(testbed.receiver(), &turned, &cpus, DATAGRAMS_PER_MOVE).unwrap();
     (application, Datagrams::start(testbed.sender(), &pairs, 0).unwrap())
 }
 

@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rxsteer_lab::{
-    Family, Heard, LinkOptions, LiveFrames, MovingApplication, OrderCheck, Seen, Steering, Testbed,
-    Totals, Traffic, skipped, slice,
+    Family, LinkOptions, LiveFrames, MovingApplication, OrderCheck, ReadCounts, Seen, Steering,
+    Testbed, Totals, Traffic, skipped, slice,
 };
 
 /// The flows with a listener; the same number of flows has none.
 const LISTENERS: u16 = 2;
 /// The datagrams that the application reads before it moves.
-const EACH: u64 = 64;
+const DATAGRAMS_PER_MOVE: u64 = 64;
 
 struct Run {
     seen: Seen,
-    heard: Heard,
+    heard: ReadCounts,
     totals: Totals,
 }
 
@@ -43,7 +43,8 @@ fn run(queue_size: &str, gro: bool, family: Family, more: &[&str], frames: u64) 
         }
     };
     let pairs: Vec<_> = (0..LISTENERS).map(pair).collect();
-    let application = MovingApplication::start(receiver, &pairs, &[0, 1], EACH).unwrap();
+    let application =
+        MovingApplication::start(receiver, &pairs, &[0, 1], DATAGRAMS_PER_MOVE).unwrap();
     let check = OrderCheck::new(receiver, &link.far, traffic.flows).unwrap();
     let source = LiveFrames::new(link, &traffic).unwrap();
     source.send(testbed.sender(), 0, frames).unwrap();

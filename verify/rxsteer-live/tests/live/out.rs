@@ -14,12 +14,12 @@ use rxsteer_user::source::{Fill, Source};
 use serde_json::Value;
 
 /// How long anything may take, even in a slow virtual machine.
-const AT_MOST: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program, with its standard error. Dropping this ends the program.
 pub(crate) struct Running {
     child: Child,
-    said: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
 }
 
 impl Running {
@@ -27,25 +27,25 @@ impl Running {
     pub(crate) fn start(command: &mut Command) -> Running {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (said, errors) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
-        let collected = said.clone();
+        let (stderr, errors) = (Arc::new(Mutex::new(String::new())), child.stderr.take().unwrap());
+        let collected = stderr.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
                 *collected.lock().unwrap() += &(line + "\n");
             }
         });
-        Running { child, said }
+        Running { child, stderr }
     }
 
-    pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
     }
 
     /// Waits until its standard error contains the words.
-    pub(crate) fn says(&mut self, words: &str) {
+    pub(crate) fn wait_for_stderr(&mut self, words: &str) {
         until(&format!("says {words}"), || {
-            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.said());
-            self.said().contains(words)
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.stderr());
+            self.stderr().contains(words)
         });
     }
 
@@ -81,9 +81,9 @@ impl Drop for Running {
 
 /// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < AT_MOST, "it took too long until it {what}");
+        assert!(started.elapsed() < TIMEOUT, "it took too long until it {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -165,7 +165,7 @@ fn tcpdump(namespace: &Namespace, interface: &str, into: &Path) -> Running {
     let mut command = namespace.command("tcpdump");
     command.args(["-i", interface, "-Z", "root", "-U", "-B", "65536", "-w"]).arg(into);
     let mut tcpdump = Running::start(command.arg("net 10.9.0.0/16"));
-    tcpdump.says("listening on");
+    tcpdump.wait_for_stderr("listening on");
     tcpdump
 }
 
@@ -195,7 +195,7 @@ fn taps_and_interfaces_carry_every_frame_in_order() {
     let frames = numbered(8000);
     for (out, read) in [("tap:w%d", "w"), ("veth:v%d", "p")] {
         let mut live = live(receiver, &["--out", out]);
-        live.says("receiving from");
+        live.wait_for_stderr("receiving from");
         let captures = [0, 1].map(|cpu| folder.path().join(format!("{read}{cpu}.pcap")));
         let captures = [captures[0].as_path(), captures[1].as_path()];
         let readers = [0, 1].map(|cpu| tcpdump(receiver, &format!("{read}{cpu}"), captures[cpu]));
@@ -222,7 +222,7 @@ fn no_tap_is_left_of_one_that_was_killed() {
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let receiver = testbed.receiver();
     let mut live = live(receiver, &["--out", "tap:w%d"]);
-    live.says("receiving from");
+    live.wait_for_stderr("receiving from");
     assert!(has(receiver, "w0") && has(receiver, "w1"));
     live.signal("-KILL");
     live.ended();
@@ -230,14 +230,14 @@ fn no_tap_is_left_of_one_that_was_killed() {
 }
 
 #[test]
-fn interface_that_goes_down_is_said_and_the_other_goes_on() {
-    let test = "out::interface_that_goes_down_is_said_and_the_other_goes_on";
+fn interface_that_goes_down_is_reported_and_the_other_goes_on() {
+    let test = "out::interface_that_goes_down_is_reported_and_the_other_goes_on";
     let Some(_alone) = super::ready(test, &[], 1) else { return };
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let (receiver, link) = (testbed.receiver(), testbed.link());
     let _pass = Pass::attach(receiver, &link.far).unwrap();
     let mut live = live(receiver, &["--out", "tap:w%d"]);
-    live.says("receiving from");
+    live.wait_for_stderr("receiving from");
     receiver.ip("link set w1 down").unwrap();
     let frames = numbered(2000);
     send_recorded(testbed.sender(), link, 0, &frames).unwrap();

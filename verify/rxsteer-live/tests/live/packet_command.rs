@@ -10,7 +10,7 @@ use rxsteer_lab::{
 use serde_json::Value;
 
 const SEED: &str = "0123456789abcdef0123456789abcdef";
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The figures that must be equal for recorded frames, live and in a replay.
 fn counted(report: &Value) -> Vec<Value> {
@@ -112,7 +112,7 @@ fn receiving_cpus_get_no_flows_unless_cpus_are_named() {
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < SOON, "{what}");
+        assert!(started.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -193,6 +193,6 @@ fn missing_privileges_are_named() {
     let by = ["setpriv", "--bounding-set", "-net_raw"];
     let arguments = ["in0", "--io", "packet", "--cpus", "0-0"];
     let mut live = Steering::begin_live_by(testbed.receiver(), &by, &arguments).unwrap();
-    assert_eq!(live.wait(SOON).unwrap().code(), Some(2));
-    live.says("CAP_NET_RAW", SOON).unwrap();
+    assert_eq!(live.wait(TIMEOUT).unwrap().code(), Some(2));
+    live.wait_for_stderr("CAP_NET_RAW", TIMEOUT).unwrap();
 }

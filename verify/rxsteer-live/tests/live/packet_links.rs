@@ -15,7 +15,7 @@ use rxsteer_user::source::{Fill, Source};
 
 use super::xdp::{dropped, quiet};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The offsets of IPv4's protocol and UDP's source port after an Ethernet header.
 const PROTOCOL: usize = 14 + 9;
@@ -124,7 +124,7 @@ impl WireGuard {
             process = Some((command.spawn().unwrap(), socket));
             let started = Instant::now();
             while host.run(&format!("wg show {name}")).is_err() {
-                assert!(started.elapsed() < SOON, "wireguard-go does not begin");
+                assert!(started.elapsed() < TIMEOUT, "wireguard-go does not begin");
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
@@ -194,14 +194,14 @@ fn wireguard_is_received_and_bridged() {
     let live = Steering::live(&hosts[1], &arguments).unwrap();
     let bind = || Ok(UdpSocket::bind("10.98.0.2:7").unwrap());
     let server = hosts[2].inside(bind).unwrap();
-    server.set_read_timeout(Some(SOON)).unwrap();
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
     let clients: Vec<UdpSocket> = (0..8)
         .map(|_| hosts[0].inside(|| Ok(UdpSocket::bind("10.98.0.1:0").unwrap())).unwrap())
         .collect();
     let (mut buffer, rounds) = ([0; 64], 50_u64);
     for round in 0..rounds {
         for client in &clients {
-            client.set_read_timeout(Some(SOON)).unwrap();
+            client.set_read_timeout(Some(TIMEOUT)).unwrap();
             client.send_to(&round.to_be_bytes(), "10.98.0.2:7").unwrap();
             let (len, from) = server.recv_from(&mut buffer).unwrap();
             server.send_to(&buffer[..len], from).unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ask;
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The kernel memory of a process's BPF maps.
 fn map_bytes(process: u32) -> u64 {
@@ -36,7 +36,9 @@ fn interface_of_64_queues_that_appears_later_is_steered() {
     let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
     for number in 1..3 {
         testbed.another_link(LinkOptions { queues: 64, ..LinkOptions::default() }).unwrap();
-        steering.says(&format!("steering in{number}: native, 64 RX queues"), SOON).unwrap();
+        steering
+            .wait_for_stderr(&format!("steering in{number}: native, 64 RX queues"), TIMEOUT)
+            .unwrap();
     }
     let link = &testbed.links[2];
     let check = OrderCheck::new(testbed.receiver(), &link.far, 64).unwrap();
@@ -64,7 +66,10 @@ fn pattern_takes_little_memory_and_status_says_how_much() {
         let arguments = [pattern, "--cpus", "0-0", "--socket", &socket];
         let steering = Steering::begin(testbed.receiver(), &arguments).unwrap();
         steering
-            .says(if pattern == "in*" { "steering in0" } else { "no interface matches yet" }, SOON)
+            .wait_for_stderr(
+                if pattern == "in*" { "steering in0" } else { "no interface matches yet" },
+                TIMEOUT,
+            )
             .unwrap();
         let status: Value =
             serde_json::from_str(&ask(&["status", "--json", "--socket", &socket])).unwrap();

@@ -10,21 +10,21 @@ use serde_json::Value;
 
 use super::containers::{counted, works};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `rxsteer peers` in a namespace, and the file with its output.
-fn start(namespace: &Namespace, arguments: &[&str], said: &Path) -> Process {
+fn start(namespace: &Namespace, arguments: &[&str], output: &Path) -> Process {
     let mut command = namespace.command(rxsteer().unwrap());
-    command.arg("peers").args(arguments).stderr(File::create(said).unwrap());
+    command.arg("peers").args(arguments).stderr(File::create(output).unwrap());
     Process::start(&mut command).unwrap()
 }
 
 /// Waits until a condition holds.
-fn until(what: &str, said: &Path, holds: impl Fn() -> bool) {
+fn until(what: &str, output: &Path, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
-        let said = std::fs::read_to_string(said).unwrap_or_default();
-        assert!(started.elapsed() < SOON, "not within {SOON:?}: {what}; it said: {said}");
+        let output = std::fs::read_to_string(output).unwrap_or_default();
+        assert!(started.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}; it said: {output}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -41,7 +41,7 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
     let Some(_alone) = super::ready(test, &[], 2) else { return };
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
-    let said = folder.path().join("said");
+    let message = folder.path().join("said");
     let mut testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     testbed.sender().run("ethtool -K out0 tx on").unwrap();
     let before = testbed.sender().run("ethtool -k out0").unwrap();
@@ -51,8 +51,8 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
     let (partial, redirected) = counted(&socket);
     assert!(partial > 100, "{partial} passed");
 
-    let mut peers = start(testbed.receiver(), &["in*"], &said);
-    until("out0 completes checksums", &said, || !leaves_checksums(testbed.sender(), "out0"));
+    let mut peers = start(testbed.receiver(), &["in*"], &message);
+    until("out0 completes checksums", &message, || !leaves_checksums(testbed.sender(), "out0"));
     assert_eq!(works(&testbed, 0), Ok(()), "{}", steering.stderr());
     let (after, steered) = counted(&socket);
     assert!(after < partial + 50 && steered > redirected + 100, "{after} {steered}");
@@ -73,10 +73,10 @@ fn containers_are_steered_while_it_runs_and_are_as_before_when_it_has_ended() {
     testbed.receiver().ip("link del in1").unwrap();
     let link = "ip link add in2 numrxqueues 1 type veth peer name out2";
     testbed.receiver().run(&format!("{link} netns {}", testbed.sender().name())).unwrap();
-    until("out2 completes checksums", &said, || !leaves_checksums(testbed.sender(), "out2"));
+    until("out2 completes checksums", &message, || !leaves_checksums(testbed.sender(), "out2"));
 
     peers.signal(Signal::TERM).unwrap();
-    assert!(peers.wait(SOON).unwrap().success());
+    assert!(peers.wait(TIMEOUT).unwrap().success());
     assert!(
         leaves_checksums(testbed.sender(), "out0") && leaves_checksums(testbed.sender(), "out2")
     );
@@ -92,14 +92,14 @@ fn what_a_killed_one_left_is_restored_and_a_container_that_ended_is_forgotten() 
     let test = "peers::what_a_killed_one_left_is_restored_and_a_container_that_ended_is_forgotten";
     let Some(_alone) = super::ready(test, &[], 1) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let said = folder.path().join("said");
+    let output = folder.path().join("said");
     let testbed = Testbed::hosts(LinkOptions::default()).unwrap();
     let other = Namespace::new().unwrap();
     let link = "ip link add in9 type veth peer name out9";
     testbed.receiver().run(&format!("{link} netns {}", other.name())).unwrap();
     testbed.sender().run("ethtool -K out0 tx on").unwrap();
-    let mut peers = start(testbed.receiver(), &["in*"], &said);
-    until("both complete checksums", &said, || {
+    let mut peers = start(testbed.receiver(), &["in*"], &output);
+    until("both complete checksums", &output, || {
         !leaves_checksums(testbed.sender(), "out0") && !leaves_checksums(&other, "out9")
     });
     // A second `rxsteer peers` is refused while the first one runs.
@@ -108,7 +108,7 @@ fn what_a_killed_one_left_is_restored_and_a_container_that_ended_is_forgotten() 
     assert_eq!(second.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&second.stderr).contains("another rxsteer peers runs"));
     peers.signal(Signal::KILL).unwrap();
-    peers.wait(SOON).unwrap();
+    peers.wait(TIMEOUT).unwrap();
     assert!(!leaves_checksums(testbed.sender(), "out0"), "nothing restores what is killed");
     drop(other);
     let restored = super::ask_stderr(&["peers", "--restore"]);

@@ -92,7 +92,7 @@ fn queues_are_bound_by_interface() {
     testbed.another_link(LinkOptions::default()).unwrap();
     let arguments = ["in0", "in1", "--policy", "bound:in0:0=1,0=0"];
     let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
-    steering.says("steering in1", Duration::from_secs(10)).unwrap();
+    steering.wait_for_stderr("steering in1", Duration::from_secs(10)).unwrap();
     send(&testbed, 0, 0, 30_000);
     send(&testbed, 1, 0, 20_000);
     let report = steering.stop().unwrap().0;
@@ -108,7 +108,7 @@ fn interface_that_appears_is_bound() {
     let arguments = ["in*", "--policy", "bound:in1:0=1,in1:7=0"];
     let steering = Steering::start(testbed.receiver(), &arguments).unwrap();
     testbed.another_link(LinkOptions::default()).unwrap();
-    steering.says("steering in1", Duration::from_secs(20)).unwrap();
+    steering.wait_for_stderr("steering in1", Duration::from_secs(20)).unwrap();
     let stderr = steering.stderr();
     assert!(stderr.contains("in1 has 1 RX queue; without effect: policy bound:in1:7"), "{stderr}");
     send(&testbed, 1, 0, 10_000);
@@ -136,7 +136,7 @@ fn queues_that_are_not_there_are_refused() {
         let arguments = [&["in0"], arguments].concat();
         let mut steering = Steering::begin(testbed.receiver(), &arguments).unwrap();
         let status = steering.wait(timeout).unwrap();
-        steering.says(why, timeout).unwrap();
+        steering.wait_for_stderr(why, timeout).unwrap();
         assert_eq!(status.code(), Some(2), "{}", steering.stderr());
     }
     let folder = tempfile::tempdir().unwrap();

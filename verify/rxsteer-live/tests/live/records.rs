@@ -119,9 +119,9 @@ fn records_are_packets_across_rotations_under_load() {
         let churning = scope.spawn(|| churn(&testbed, &stop));
         let stopping = super::Stop(&stop);
         let sending = scope.spawn(|| long.send_until(testbed.sender(), 1, 10_000, &stop));
-        let (begun, mut hung_up) = (Instant::now(), false);
+        let (started, mut hung_up) = (Instant::now(), false);
         while complete(Path::new(&flows)).len() < rotations
-            && begun.elapsed() < Duration::from_secs(slice(60, 600))
+            && started.elapsed() < Duration::from_secs(slice(60, 600))
         {
             std::thread::sleep(Duration::from_millis(100));
             if !hung_up && complete(Path::new(&flows)).len() > rotations / 2 {
@@ -177,9 +177,9 @@ fn files_of_one_that_was_killed_are_complete() {
         let source = LiveFrames::new(testbed.link(), &traffic).unwrap();
         source.send(testbed.sender(), 0, 2000).unwrap();
         // The records are written within about two seconds; the instance is killed before, during or after that.
-        let begun = Instant::now();
+        let started = Instant::now();
         while complete(folder.path()).len() <= written + round
-            && begun.elapsed() < Duration::from_secs(20)
+            && started.elapsed() < Duration::from_secs(20)
         {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -214,8 +214,8 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn full_disk_is_said_and_survived() {
-    let test = "records::full_disk_is_said_and_survived";
+fn full_disk_is_reported_and_survived() {
+    let test = "records::full_disk_is_reported_and_survived";
     let Some(_alone) = super::ready(test, &["mount", "umount"], 1) else { return };
     let disk = match SmallDisk::new() {
         Ok(disk) => disk,
@@ -238,8 +238,8 @@ fn full_disk_is_said_and_survived() {
     };
     send(0);
     let timeout = Duration::from_secs(30);
-    steering.says("can't write flow records to", timeout).unwrap();
-    steering.says("Make room there", timeout).unwrap();
+    steering.wait_for_stderr("can't write flow records to", timeout).unwrap();
+    steering.wait_for_stderr("Make room there", timeout).unwrap();
     // From here on the disk has room again.
     let (mut deleted, mut packets) = (0, 0);
     for path in complete(disk.0.path()) {
@@ -247,10 +247,10 @@ fn full_disk_is_said_and_survived() {
         std::fs::remove_file(path).unwrap();
         (deleted, packets) = (deleted + 1, packets + count);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     for round in 1.. {
         send(round % 50);
-        if steering.stderr().contains("are written again") || begun.elapsed() > timeout {
+        if steering.stderr().contains("are written again") || started.elapsed() > timeout {
             break;
         }
         std::thread::sleep(Duration::from_millis(500));
@@ -260,9 +260,9 @@ fn full_disk_is_said_and_survived() {
             (deleted, packets) = (deleted + 1, packets + count);
         }
     }
-    steering.says("flow records are written again", timeout).unwrap();
-    let said = steering.stderr();
-    assert_eq!(said.matches("can't write flow records").count(), 1, "once a minute: {said}");
+    steering.wait_for_stderr("flow records are written again", timeout).unwrap();
+    let stderr = steering.stderr();
+    assert_eq!(stderr.matches("can't write flow records").count(), 1, "once a minute: {stderr}");
     let (report, _) = steering.stop().unwrap();
     let files = &report["flow_records"]["files"];
     let of_files = |name: &str| number(&files[name]);

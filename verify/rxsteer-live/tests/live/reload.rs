@@ -53,7 +53,7 @@ fn reload_changes_settings_and_keeps_order() {
         ] {
             std::fs::write(&file, text).unwrap();
             hang_up(&steering);
-            steering.says(stderr, TIMEOUT).unwrap();
+            steering.wait_for_stderr(stderr, TIMEOUT).unwrap();
         }
         drop(stopping);
         sending.join().unwrap().unwrap();

@@ -63,9 +63,9 @@ fn rules_place_flows_and_change_in_order() {
     let made = std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 5_000, &stop));
         let stopping = Stop(&stop);
-        let (begun, mut made) = (Instant::now(), 0);
+        let (started, mut made) = (Instant::now(), 0);
         let time = slice(Duration::from_secs(4), Duration::from_secs(60));
-        while begun.elapsed() < time || made < changes.len() {
+        while started.elapsed() < time || made < changes.len() {
             let change = changes[made % changes.len()];
             ask(&[&["set", "--socket", &socket], change].concat());
             made += 1;
@@ -135,9 +135,9 @@ fn a_flow_follows_its_application_by_a_rule() {
     let made = std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 5_000, &stop));
         let stopping = Stop(&stop);
-        let (begun, mut made) = (Instant::now(), 0);
+        let (started, mut made) = (Instant::now(), 0);
         let time = slice(Duration::from_secs(4), Duration::from_secs(60));
-        while begun.elapsed() < time || made < 2 * policies.len() {
+        while started.elapsed() < time || made < 2 * policies.len() {
             let rule = &policies[made / 2 % policies.len()];
             let rule = if made % 2 == 0 { "none" } else { rule };
             ask(&["set", "--socket", &socket, &format!("rule={rule}")]);
@@ -196,8 +196,8 @@ fn rules_hold_in_generic_mode() {
     testbed.receiver().run("ethtool -K in0 rx-gro-list off").unwrap();
     let rule = ["--rule", "udp src-port 10000-10003 -> 1", "--rule", "src-port 10004 -> pass"];
     let arguments = ["in0", "--policy", "none", "--mode", "generic", "--socket", &socket];
-    let begun = Steering::start(testbed.receiver(), &[&arguments[..], &rule].concat());
-    let steering = match begun {
+    let started = Steering::start(testbed.receiver(), &[&arguments[..], &rule].concat());
+    let steering = match started {
         Ok(steering) => steering,
         Err(why) if why.to_string().contains("loses frames in generic mode") => {
             let reason = "this kernel loses frames in generic mode, so run is refused";

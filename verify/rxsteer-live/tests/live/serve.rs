@@ -41,11 +41,11 @@ fn metrics_and_page_show_what_status_shows() {
     let arguments =
         ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket, "--listen", "127.0.0.1:0"];
     let steering = Steering::start(receiver, &arguments).unwrap();
-    let said = "rxsteer: metrics and page at http://";
-    steering.says(said, Duration::from_secs(10)).unwrap();
+    let prefix = "rxsteer: metrics and page at http://";
+    steering.wait_for_stderr(prefix, Duration::from_secs(10)).unwrap();
     let stderr = steering.stderr();
     let address =
-        stderr.lines().find_map(|line| line.strip_prefix(said)?.strip_suffix('/')).unwrap();
+        stderr.lines().find_map(|line| line.strip_prefix(prefix)?.strip_suffix('/')).unwrap();
     let address: SocketAddr = address.parse().unwrap();
     let source =
         LiveFrames::new(testbed.link(), &Traffic { flows: 16, ..Traffic::default() }).unwrap();
@@ -57,13 +57,13 @@ fn metrics_and_page_show_what_status_shows() {
         serde_json::from_str(&ask(&["status", "--socket", &socket, "--json"])).unwrap()
     };
     // Repeats the comparison, since a host may send a frame by itself between two readings.
-    let looks = (0..20).find_map(|_| {
+    let readings = (0..20).find_map(|_| {
         let before = status();
         let shown = get(receiver, address, "/api/status", &here).unwrap();
         let metrics = get(receiver, address, "/metrics", &here).unwrap();
         (status()["received"] == before["received"]).then_some((before, shown, metrics))
     });
-    let (status, shown, metrics) = looks.expect("frames come all the time");
+    let (status, shown, metrics) = readings.expect("frames come all the time");
     let shown: Value = serde_json::from_str(&shown).unwrap();
     let instance = &shown["instances"][0];
     assert!(status["received"].as_u64() >= Some(20_000), "{status}");

@@ -41,7 +41,7 @@ fn under_changes(start: &[&str], changes: impl FnOnce(&str, &Steering)) -> (Seen
 fn threads_go_last(steering: &Steering) {
     for thread in ring_threads(steering.id()).unwrap() {
         // The thread may be ending at this moment, which is fine.
-        let _ = thread.go_last();
+        let _ = thread.set_lowest_priority();
     }
 }
 
@@ -96,7 +96,7 @@ fn no_frame_is_redirected_in_shadow_when_a_cpu_goes_and_comes_back() {
     let (seen, totals) = under_changes(&["--policy", "rps", "--shadow"], |_, steering| {
         for _ in 0..slice(2, 20) {
             let gone = offline(1).unwrap();
-            steering.says("CPU 1 went offline", Duration::from_secs(20)).unwrap();
+            steering.wait_for_stderr("CPU 1 went offline", Duration::from_secs(20)).unwrap();
             // The resulting change takes some ticks.
             std::thread::sleep(Duration::from_millis(600));
             drop(gone);
@@ -127,16 +127,16 @@ fn status_shows_what_each_cpu_would_carry() {
     };
     source.send(testbed.sender(), 0, 1000).unwrap();
     // The hosts send a few frames of their own.
-    let about = |found: &[Option<u64>], wanted: [u64; 2]| {
+    let check_near = |found: &[Option<u64>], wanted: [u64; 2]| {
         let near = |(found, wanted): (&Option<u64>, u64)| {
             found.is_some_and(|found| (wanted..wanted + 20).contains(&found))
         };
         assert!(found.len() == 2 && found.iter().zip(wanted).all(near), "{found:?} {wanted:?}");
     };
-    about(&would(), [0, 1000]);
+    check_near(&would(), [0, 1000]);
     set(&socket, "cpus=0-0");
     source.send(testbed.sender(), 0, 500).unwrap();
-    about(&would(), [500, 1000]);
+    check_near(&would(), [500, 1000]);
     let text = ask(&["status", "--socket", &socket]);
     assert!(text.contains("would carry"), "{text}");
     set(&socket, "shadow=off");

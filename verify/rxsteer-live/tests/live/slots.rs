@@ -44,15 +44,15 @@ fn in_slots<T>(policy: &str, begin: impl FnOnce(&Testbed, &[&str]) -> T) -> u64 
         let scanning = scope.spawn(|| scan.send_until(testbed.sender(), 0, 1000, &stop));
         let stopping = Stop(&stop);
         // The scan's first flows may hold slots for a second.
-        let begun = Instant::now();
+        let started = Instant::now();
         while counts(&socket).0 < 1500 {
-            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", counts(&socket));
+            assert!(started.elapsed() < Duration::from_secs(30), "{:?}", counts(&socket));
             std::thread::sleep(Duration::from_millis(50));
         }
         let (received, before) = counts(&socket);
         large.send(testbed.sender(), 1, FRAMES).unwrap();
         while counts(&socket).0 < received + FRAMES {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", counts(&socket));
+            assert!(started.elapsed() < Duration::from_secs(60), "{:?}", counts(&socket));
             std::thread::sleep(Duration::from_millis(50));
         }
         let placed = counts(&socket).1 - before;

@@ -143,7 +143,7 @@ fn streams_are_whole_behind_outputs() {
     let _pass = Pass::attach(receiver, &testbed.link().far).unwrap();
     let frames = connections();
     let mut live = live(receiver, &["--out", "tap:w%d"]);
-    live.says("receiving from");
+    live.wait_for_stderr("receiving from");
     let folders = [0, 1].map(|cpu| folder.path().join(format!("w{cpu}")));
     let folders = [folders[0].as_path(), folders[1].as_path()];
     // Sockets of two interfaces can't be in one fanout group.

@@ -75,9 +75,9 @@ fn threads_made_at_any_time_have_the_class_and_take_it_with_them() {
             let former: Vec<RingThread> =
                 threads().into_iter().filter(|thread| thread.cpu == 1).collect();
             let gone = offline(1).unwrap();
-            steering.says("CPU 1 went offline", TIMEOUT).unwrap();
+            steering.wait_for_stderr("CPU 1 went offline", TIMEOUT).unwrap();
             drop(gone);
-            steering.says("CPU 1 is online again", TIMEOUT).unwrap();
+            steering.wait_for_stderr("CPU 1 is online again", TIMEOUT).unwrap();
             assert_eq!(classes_after(&steering, &former), FIRST, "of a CPU that came back");
         }
     }
@@ -119,7 +119,7 @@ fn without_cap_sys_nice_it_steers_and_says_what_to_do() {
     let arguments = ["in0", "--policy", "rps", "--cpus", "0-1", "--socket", &socket];
     let bare = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"];
     let steering = Steering::start_by(testbed.receiver(), &bare, &arguments).unwrap();
-    steering.says("CAP_SYS_NICE", Duration::from_secs(20)).unwrap();
+    steering.wait_for_stderr("CAP_SYS_NICE", Duration::from_secs(20)).unwrap();
     assert_eq!(classes_after(&steering, &[]), ["SCHED_OTHER 0"; 2]);
     let status = status(&socket);
     assert!(status["threads_problem"].as_str().unwrap().contains("CAP_SYS_NICE"), "{status}");
@@ -135,7 +135,7 @@ fn without_cap_sys_nice_it_steers_and_says_what_to_do() {
 }
 
 /// Sends to CPUs that are busy with other work; returns what happened to the frames.
-fn beside_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) -> (Totals, Value) {
+fn with_busy_processes(namespace: &Namespace, testbed: &Testbed, class: &str) -> (Totals, Value) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket").display().to_string();
     // Without its thread, such a short queue is full after some milliseconds.
@@ -177,7 +177,7 @@ fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_reported(
         let cpus = report["cpus"].as_array().unwrap();
         cpus.iter().filter_map(|cpu| cpu["thread"][name].as_u64()).sum::<u64>()
     };
-    let mut turns = (0..5).map(|_| beside_busy_processes(receiver, &testbed, "other"));
+    let mut turns = (0..5).map(|_| with_busy_processes(receiver, &testbed, "other"));
     let found = turns.find(|(totals, report)| {
         assert_eq!(totals.unaccounted(), 0, "{totals:?}");
         totals.dropped() > 0 && of_cpus(report, "lost_while_waiting") > 0
@@ -192,7 +192,7 @@ fn busy_processes_cost_frames_only_in_their_own_class_and_the_cause_is_reported(
     let mut used = cpus.iter().filter(|cpu| cpu["delivered"] != 0);
     assert!(used.all(|cpu| cpu["thread"]["class"] == "other"), "{report}");
 
-    let (first, report) = beside_busy_processes(receiver, &testbed, "fifo:1");
+    let (first, report) = with_busy_processes(receiver, &testbed, "fifo:1");
     assert_eq!(first.unaccounted(), 0, "{first:?}");
     // The limit is far above zero, since other tests may use the machine.
     let share = |totals: &Totals| totals.dropped() as f64 / totals.received as f64;
@@ -210,9 +210,9 @@ fn delay_check_sees_each_packet() {
     let load = SocketLoad::start(&testbed, 8, &[0]).unwrap();
     let check = DelayCheck::new(testbed.receiver(), &testbed.link().far).unwrap();
     let (sent, _) = load.send(0, 5000, Duration::from_millis(200)).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while load.received() < sent {
-        assert!(begun.elapsed() < TIMEOUT, "{} of {sent} are read", load.received());
+        assert!(started.elapsed() < TIMEOUT, "{} of {sent} are read", load.received());
         std::thread::sleep(Duration::from_millis(10));
     }
     let seen = check.delays().unwrap();

@@ -11,7 +11,7 @@ use rxsteer_lab::{
 
 use super::{ask, set};
 
-const SOON: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A run with traffic, during which a fault occurs.
 struct Run<'a> {
@@ -27,11 +27,11 @@ impl Run<'_> {
     }
 
     /// Waits until frames arrive that are sent after this call.
-    fn goes_on(&self) {
-        let (begun, before) = (Instant::now(), self.frames());
+    fn wait_for_new_frames(&self) {
+        let (started, before) = (Instant::now(), self.frames());
         while self.frames() < before + 1000 {
             assert!(
-                begun.elapsed() < SOON,
+                started.elapsed() < TIMEOUT,
                 "no frame arrives; it said: {}",
                 self.steering.stderr()
             );
@@ -63,7 +63,7 @@ fn with_load(options: LinkOptions, fault: impl FnOnce(&mut Run<'_>)) -> (Seen, T
         let stopping = super::Stop(&stop);
         let mut run =
             Run { testbed: &testbed, steering: &mut steering, socket: &socket, check: &check };
-        run.goes_on();
+        run.wait_for_new_frames();
         // Ends the sender, even if a check fails.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fault(&mut run)));
         drop(stopping);
@@ -88,13 +88,13 @@ fn interface_that_goes_down_and_up_is_steered_again() {
         for round in 1..=slice(2, 20) {
             for (state, words) in [("down", "in0 is down"), ("up", "in0 is up again")] {
                 run.testbed.receiver().ip(&format!("link set in0 {state}")).unwrap();
-                let begun = Instant::now();
+                let started = Instant::now();
                 while run.steering.stderr().matches(words).count() < round {
-                    assert!(begun.elapsed() < SOON, "{}", run.steering.stderr());
+                    assert!(started.elapsed() < TIMEOUT, "{}", run.steering.stderr());
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
-            run.goes_on();
+            run.wait_for_new_frames();
         }
     }));
 }
@@ -106,7 +106,7 @@ fn another_mtu_stops_nothing() {
     is_sound(with_load(LinkOptions::default(), |run| {
         for mtu in [1400, 1500, 1300] {
             run.testbed.receiver().ip(&format!("link set in0 mtu {mtu}")).unwrap();
-            run.goes_on();
+            run.wait_for_new_frames();
         }
     }));
 }
@@ -119,7 +119,7 @@ fn another_number_of_queues_stops_nothing_and_has_its_tables() {
     is_sound(with_load(options, |run| {
         run.testbed.receiver().run("ethtool -L in0 rx 2").unwrap();
         run.testbed.sender().run("ethtool -L out0 tx 2").unwrap();
-        run.goes_on();
+        run.wait_for_new_frames();
         // A named interface has flow tables for as many queues as there are CPUs.
         std::thread::sleep(Duration::from_secs(2));
         assert!(!run.steering.stderr().contains("flow tables for"), "{}", run.steering.stderr());
@@ -134,8 +134,8 @@ fn others_go_on_when_an_interface_moves_to_another_namespace() {
         let other = Namespace::new().unwrap();
         let moves = format!("link set in1 netns {}", other.name());
         run.testbed.receiver().ip(&moves).unwrap();
-        run.steering.says("in1 is no longer steered", SOON).unwrap();
-        run.goes_on();
+        run.steering.wait_for_stderr("in1 is no longer steered", TIMEOUT).unwrap();
+        run.wait_for_new_frames();
     }));
 }
 
@@ -146,12 +146,16 @@ fn kernel_rps_that_is_switched_on_afterwards_is_reported() {
     let (_, totals) = with_load(LinkOptions::default(), |run| {
         let receiver = run.testbed.receiver();
         receiver.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", "1").unwrap();
-        run.steering.says("in0: the kernel's RPS is on for RX queue 0", SOON).unwrap();
-        run.goes_on();
+        run.steering
+            .wait_for_stderr("in0: the kernel's RPS is on for RX queue 0", TIMEOUT)
+            .unwrap();
+        run.wait_for_new_frames();
         let status = ask(&["status", "--socket", run.socket]);
         assert!(status.contains("the kernel's RPS is on"), "{status}");
         receiver.write_sys("/sys/class/net/in0/queues/rx-0/rps_cpus", "0").unwrap();
-        run.steering.says("in0: its RX queues are steered by rxsteer alone again", SOON).unwrap();
+        run.steering
+            .wait_for_stderr("in0: its RX queues are steered by rxsteer alone again", TIMEOUT)
+            .unwrap();
     });
     assert_eq!(totals.unaccounted(), 0, "{totals:?}");
 }
@@ -165,7 +169,7 @@ fn another_program_can_not_take_its_place() {
         let program = super::program_on(receiver, "in0");
         assert!(Pass::attach(receiver, &run.testbed.link().far).is_err());
         assert_eq!(super::program_on(receiver, "in0"), program);
-        run.goes_on();
+        run.wait_for_new_frames();
     }));
 }
 
@@ -193,7 +197,7 @@ fn it_ends_when_its_program_was_detached_from_all_interfaces() {
     let detached =
         Command::new("bpftool").args(["link", "detach", "id", &links[0]]).status().unwrap();
     assert!(detached.success());
-    let status = steering.wait(SOON).unwrap();
+    let status = steering.wait(TIMEOUT).unwrap();
     let stderr = steering.stderr();
     assert_eq!(status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("another process detached its XDP program"), "{stderr}");
@@ -212,11 +216,11 @@ fn frames_flow_while_it_is_stopped_and_all_are_counted() {
         signal("-STOP");
         let stopped = Instant::now();
         while stopped.elapsed() < slice(Duration::from_secs(5), Duration::from_secs(10)) {
-            run.goes_on();
+            run.wait_for_new_frames();
         }
         signal("-CONT");
         set(run.socket, "policy=sparse");
-        run.goes_on();
+        run.wait_for_new_frames();
     }));
 }
 
@@ -276,7 +280,7 @@ fn programs_run_or_are_refused_without_the_jit() {
         Ok(steering) => {
             steering.totals().unwrap();
             drop(testbed);
-            is_sound(with_load(LinkOptions::default(), |run| run.goes_on()));
+            is_sound(with_load(LinkOptions::default(), |run| run.wait_for_new_frames()));
         }
         // Linux 6.1 loads no callback without the JIT.
         Err(why) => {

@@ -14,8 +14,8 @@ use super::{ask, set};
 
 /// How many readings of the status to take until frames are unguarded, which takes some ticks. Each reading takes at
 /// least one tick.
-const LOOKS: u32 = 600;
-const LOOK: Duration = Duration::from_millis(100);
+const MAX_POLLS: u32 = 600;
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Ends the sender, even if a check fails before the end.
 struct Ends<'a>(&'a AtomicBool);
@@ -40,14 +40,18 @@ fn is_guarded(socket: &str) -> bool {
 
 /// Waits until frames are unguarded.
 fn wait_until_unguarded(socket: &str) {
-    let looks = (0..LOOKS).find(|_| {
+    let polls = (0..MAX_POLLS).find(|_| {
         let is_over = !is_guarded(socket);
         if !is_over {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         is_over
     });
-    assert!(looks.is_some(), "frames are still guarded after {LOOKS} looks: {}", status(socket));
+    assert!(
+        polls.is_some(),
+        "frames are still guarded after {MAX_POLLS} polls: {}",
+        status(socket)
+    );
 }
 
 /// Changes away from unguarded frames, again and again under load. Before each change, some or all frames go to a CPU
@@ -93,7 +97,7 @@ fn changes_keep_order(test: &str, cpus: &str, gro: bool, protocol: Protocol, mor
                     // A ring of former settings, and its thread, may end meanwhile.
                     let gone = || !Path::new("/proc").join(thread.process.to_string()).exists();
                     thread
-                        .go_last()
+                        .set_lowest_priority()
                         .or_else(|error| if gone() { Ok(()) } else { Err(error) })
                         .unwrap();
                 }

@@ -132,7 +132,7 @@ fn rates_add_up_to_what_was_sent() {
     // Sums over the lines: packets and bytes of the interface, packets of both CPUs together, and packets that were
     // delivered and dropped.
     let mut sums = [0.0; 5];
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let line = watching.next();
         let rates = &line["rates"];
@@ -148,7 +148,7 @@ fn rates_add_up_to_what_was_sent() {
         ];
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         let is_over = line["received"].as_u64().unwrap() >= sent && values[0] < 100.0;
-        if is_over || begun.elapsed() > TIMEOUT {
+        if is_over || started.elapsed() > TIMEOUT {
             break;
         }
     }
@@ -164,14 +164,14 @@ fn rates_add_up_to_what_was_sent() {
 
 /// Waits until one of the events in `file` is as wanted, and returns it.
 pub(super) fn event(file: &std::path::Path, is_it: impl Fn(&Value) -> bool) -> Value {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         if let Some(event) = events.find(&is_it) {
             return event;
         }
-        assert!(begun.elapsed() < TIMEOUT, "no such event: {text}");
+        assert!(started.elapsed() < TIMEOUT, "no such event: {text}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

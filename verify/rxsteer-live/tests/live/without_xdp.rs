@@ -66,19 +66,19 @@ fn moved_to(namespace: &Namespace, interface: &str, cpu: usize) -> u64 {
     let output = namespace.command("cat").arg(file).output().unwrap();
     let map = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(map.trim_end().ends_with(["1", "2"][cpu]), "{map}");
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let now = of_cpu(namespace, interface, cpu);
         if now.0 >= before.0 + PACKETS {
             return now.1 - before.1;
         }
-        assert!(begun.elapsed() < TIMEOUT, "CPU {cpu}: {before:?}, then {now:?}");
+        assert!(started.elapsed() < TIMEOUT, "CPU {cpu}: {before:?}, then {now:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 /// The whole test for an interface at which packets arrive. Returns the output of `auto`.
-fn steered_and_as_before(namespace: &Namespace, interface: &str) -> String {
+fn check_steered_and_restored(namespace: &Namespace, interface: &str) -> String {
     let before = values(namespace, interface);
     // Whichever CPU packets arrive at, one of these two is another CPU.
     let woken = [0, 1].map(|cpu| moved_to(namespace, interface, cpu));
@@ -93,10 +93,10 @@ fn steered_and_as_before(namespace: &Namespace, interface: &str) -> String {
     let auto = [&["auto", interface][..], &options, &["--policy", "rps", "--cpus", "0-1"]].concat();
     // Whether the change is better depends on the machine. `auto` undoes a change that is worse, and undoes all changes
     // when it ends.
-    let said = ends(namespace, &[0, 1], &auto);
-    assert!(said.contains("restored"), "{said}");
-    assert_eq!(values(namespace, interface), before, "{said}");
-    said
+    let output = ends(namespace, &[0, 1], &auto);
+    assert!(output.contains("restored"), "{output}");
+    assert_eq!(values(namespace, interface), before, "{output}");
+    output
 }
 
 /// Writes packets of several flows into a tun device from CPU 0 until it is killed.
@@ -138,8 +138,8 @@ fn tun_is_steered_and_restored() {
     let mut writer = namespace.command("python3");
     let writer = writer.args(["-c", WRITER]).stdin(Stdio::null()).spawn().unwrap();
     let _writer = Writer(writer);
-    let said = steered_and_as_before(&namespace, "tun9");
-    assert!(said.contains("step 2: native XDP: no, because"), "{said}");
+    let output = check_steered_and_restored(&namespace, "tun9");
+    assert!(output.contains("step 2: native XDP: no, because"), "{output}");
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn wireguard_is_steered_and_restored() {
         .map(|flow| ((inside(1), 10_000 + flow).into(), (inside(2), 20_000 + flow).into()))
         .collect();
     let sending = Datagrams::start(sender, &pairs, 0).unwrap();
-    let said = steered_and_as_before(receiver, "wg0");
-    assert!(said.contains("step 2: native XDP: no, because"), "{said}");
+    let message = check_steered_and_restored(receiver, "wg0");
+    assert!(message.contains("step 2: native XDP: no, because"), "{message}");
     drop(sending);
 }
 
@@ -193,11 +193,11 @@ fn card_is_steered_and_restored() {
         .map(|flow| ((link.near.ipv4, 10_000 + flow).into(), (link.far.ipv4, 20_000 + flow).into()))
         .collect();
     let sending = Datagrams::start(testbed.sender(), &pairs, 0).unwrap();
-    let said = steered_and_as_before(testbed.receiver(), &link.far.name);
+    let output = check_steered_and_restored(testbed.receiver(), &link.far.name);
     // If `rxsteer run` must refuse, `auto` must continue without it.
     if std::env::var_os("RXSTEER_REFUSED").is_some() {
-        assert!(said.contains("step 2: native XDP: no, because"), "{said}");
-        assert!(said.contains("step 3"), "{said}");
+        assert!(output.contains("step 2: native XDP: no, because"), "{output}");
+        assert!(output.contains("step 3"), "{output}");
     }
     drop(sending);
 }

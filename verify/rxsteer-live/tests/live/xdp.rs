@@ -139,7 +139,7 @@ fn killed_one_leaves_nothing_and_the_host_receives_again() {
     let receiver = testbed.receiver();
     let arguments = ["in0", "--io", "xdp", "--promiscuous", "--cpus", "0-0"];
     let live = Steering::live(receiver, &arguments).unwrap();
-    live.says("this host no longer receives", Duration::from_secs(1)).unwrap();
+    live.wait_for_stderr("this host no longer receives", Duration::from_secs(1)).unwrap();
     assert!(super::program_on(receiver, "in0").is_some());
     let ping = || testbed.sender().run(&format!("ping -c 1 -W 1 {}", testbed.link().far.ipv4));
     assert!(ping().is_err(), "it is taken away");
@@ -207,7 +207,8 @@ fn rx_queues_that_are_added_are_named() {
     receiver.run("ethtool -L in0 rx 1 tx 1").unwrap();
     let live = Steering::live(receiver, &["in0", "--io", "xdp", "--cpus", "0-1"]).unwrap();
     receiver.run("ethtool -L in0 rx 2").unwrap();
-    live.says("in0 uses 1 RX queue more than at the start", Duration::from_secs(20)).unwrap();
+    live.wait_for_stderr("in0 uses 1 RX queue more than at the start", Duration::from_secs(20))
+        .unwrap();
     let (report, _) = live.stop().unwrap();
     assert_eq!(report["settings"]["rx_queues"], 1, "{report}");
 }
@@ -221,7 +222,7 @@ fn driver_without_native_xdp_is_received_from_in_generic_mode() {
     receiver.ip("link add link in0 name mac0 type macvlan mode bridge").unwrap();
     receiver.ip("link set mac0 up").unwrap();
     let live = Steering::live(receiver, &["mac0", "--io", "xdp", "--cpus", "0-0"]).unwrap();
-    live.says("generic XDP, copy mode", Duration::from_secs(1)).unwrap();
+    live.wait_for_stderr("generic XDP, copy mode", Duration::from_secs(1)).unwrap();
     // Broadcasts arrive at a macvlan.
     let _ = sender.run("ping -b -c 20 -i 0.01 -W 1 10.77.1.255");
     let (report, _) = live.stop().unwrap();
@@ -233,8 +234,8 @@ fn driver_without_native_xdp_is_received_from_in_generic_mode() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
-    let Some(_alone) = super::ready("xdp::what_is_missing_is_said", &["setpriv", "prlimit"], 1)
+fn what_is_missing_is_reported() {
+    let Some(_alone) = super::ready("xdp::what_is_missing_is_reported", &["setpriv", "prlimit"], 1)
     else {
         return;
     };

@@ -107,7 +107,7 @@ fn all_formats_give_the_same() {
 }
 
 #[test]
-fn what_comes_before_damage_is_used_and_the_damage_is_said() {
+fn what_comes_before_damage_is_used_and_the_damage_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     for (name, good, bad, word) in [
         ("a.csv", format!("{HEADER}{}", line(1, 2, 5)), "10.0.0.1,x,6,1,2,3,4,5\n", "record"),
@@ -150,7 +150,7 @@ fn what_is_no_recording_is_refused_with_the_reason() {
 }
 
 #[test]
-fn limit_is_kept_and_said() {
+fn limit_is_kept_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.csv");
     fs::write(&path, format!("{HEADER}{}", line(1, 1_000_000_000_000, 5))).unwrap();

@@ -45,7 +45,7 @@ fn only(findings: &[Finding], topic: &str, state: State, blocks: bool, says: &[&
 }
 
 #[test]
-fn where_nothing_is_missing_nothing_is_said() {
+fn where_nothing_is_missing_nothing_is_reported() {
     let (host, nic) = (good_host(), good_nic());
     for finding in super::host(&host).iter().chain(&interface(&nic, &host)) {
         assert_eq!((finding.state, finding.blocks), (State::Fine, false), "{finding:?}");

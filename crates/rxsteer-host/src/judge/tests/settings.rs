@@ -16,7 +16,7 @@ fn vlan(protocol: u16) -> Link {
 fn upper_devices_name_what_is_below() {
     let upper = |kind: &str| Interface {
         link: Link { kind: Some(kind.to_owned()), ..good_nic().link },
-        stands_on: Some("eth7".to_owned()),
+        lower: Some("eth7".to_owned()),
         ..good_nic()
     };
     for kind in ["vlan", "macvlan", "ipvlan", "vxlan", "macsec"] {
@@ -30,7 +30,7 @@ fn upper_devices_name_what_is_below() {
     }
     only(&interface(&upper("vxlan"), &good_host()), "device", State::No, true, &["--inner"]);
     let bond = Interface {
-        stands_on: None,
+        lower: None,
         ports: vec!["eth1".to_owned(), "eth2".to_owned()],
         ..upper("bond")
     };

@@ -55,7 +55,7 @@ const PER_ACK: Constant =
     Constant::new("data packets for each acknowledgement", 2.0, "", "RFC 5681 section 4.2");
 const WIRE: Constant =
     Constant::new("wire, one way", 20_000.0, "ns", "assumed: a cable and two PCs");
-const LEAST_RTO: Constant =
+const MIN_RTO: Constant =
     Constant::new("least retransmission timeout", 200e6, "ns", "kernel sources: TCP_RTO_MIN");
 
 /// The bytes of a full frame, and of the data in it.
@@ -66,7 +66,7 @@ const ACK: u32 = 66;
 
 /// All constants.
 pub const CONSTANTS: [Constant; 8] =
-    [WALL, INTERRUPT, RING, BACKLOG, WINDOW, PER_ACK, WIRE, LEAST_RTO];
+    [WALL, INTERRUPT, RING, BACKLOG, WINDOW, PER_ACK, WIRE, MIN_RTO];
 
 /// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ pub fn scenario(values: &[f64], connections: u32, way: Way, policy: Policy) -> S
                 ack_bytes: ACK,
                 packets_per_ack: PER_ACK.value as u32,
                 window: WINDOW.value as u32,
-                min_rto_ns: LEAST_RTO.value as u64,
+                min_rto_ns: MIN_RTO.value as u64,
                 application: 0.0,
             }),
         }],

@@ -1,4 +1,4 @@
-//! A look: the state of all instances and of the host's CPUs at one time.
+//! A reading: the state of all instances and of the host's CPUs at one time.
 
 use bytes::Bytes;
 use rxsteer_host::Load;
@@ -32,12 +32,12 @@ impl Source {
     }
 }
 
-/// An instance that answered during a look.
+/// An instance that answered during a reading.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// Its answer.
     pub(crate) status: Status,
-    /// The rates since an earlier look, if there was a recent one.
+    /// The rates since an earlier reading, if there was a recent one.
     pub(crate) rates: Option<Rates>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Silent {
 
 /// The state of all instances at one time.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct Reading {
     /// When it was taken.
     pub(crate) at: Instant,
     /// The same, in milliseconds of Unix time.
@@ -61,15 +61,15 @@ pub(crate) struct Look {
     pub(crate) seen: Vec<Seen>,
     pub(crate) silent: Vec<Silent>,
     pub(crate) load: Option<Load>,
-    /// The activity of the host's CPUs since an earlier look, if there was a recent one.
+    /// The activity of the host's CPUs since an earlier reading, if there was a recent one.
     pub(crate) host: Option<Host>,
     /// The JSON for the page, once a viewer has requested it.
     pub(crate) json: OnceLock<Bytes>,
 }
 
-impl Look {
+impl Reading {
     /// Queries all instances.
-    pub(crate) fn now(source: &Source, has_flows: bool) -> Look {
+    pub(crate) fn now(source: &Source, has_flows: bool) -> Reading {
         let flows = if has_flows { FLOWS } else { 0 };
         let (mut seen, mut silent) = (Vec::new(), Vec::new());
         for socket in source.sockets() {
@@ -80,9 +80,9 @@ impl Look {
                 }
             }
         }
-        let load = Load::look();
+        let load = Load::read();
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Look {
+        Reading {
             at: Instant::now(),
             time_ms: time.as_millis() as u64,
             has_flows,
@@ -95,7 +95,7 @@ impl Look {
     }
 
     /// Computes the rates since `earlier`.
-    pub(crate) fn compare(&mut self, earlier: &Look) {
+    pub(crate) fn compare(&mut self, earlier: &Reading) {
         for seen in &mut self.seen {
             let same = |before: &&Seen| before.status.socket == seen.status.socket;
             let before = earlier.seen.iter().find(same);
@@ -109,7 +109,7 @@ impl Look {
     }
 }
 
-/// The activity of a CPU of the host between two looks, as shares of its time from 0 to 1.
+/// The activity of a CPU of the host between two readings, as shares of its time from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct HostCpu {
     cpu: u32,
@@ -121,14 +121,14 @@ struct HostCpu {
     idle: f64,
 }
 
-/// The activity of the host's CPUs between two looks.
+/// The activity of the host's CPUs between two readings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Host {
     cpus: Vec<HostCpu>,
 }
 
 impl Host {
-    /// Computes the activity between two looks.
+    /// Computes the activity between two readings.
     pub(crate) fn between(then: &Load, now: &Load) -> Host {
         let cpus = now.since(then).cpus;
         let shares = cpus.iter().filter(|cpu| cpu.ticks.all > 0).map(|cpu| {

@@ -1,4 +1,4 @@
-//! Tests the events of two invented looks.
+//! Tests the events of two invented readings.
 
 use super::*;
 use crate::events_out::EventsOut;
@@ -31,22 +31,25 @@ fn found(packets: u64) -> Found {
 }
 
 struct Watched {
-    news: News,
+    tracker: EventTracker,
     now: Instant,
 }
 
 impl Watched {
     fn begin() -> Watched {
         let now = Instant::now();
-        Watched { news: News::new(now, &found(0), Events::new(now, EventsOut::nowhere())), now }
+        Watched {
+            tracker: EventTracker::new(now, &found(0), Events::new(now, EventsOut::nowhere())),
+            now,
+        }
     }
 
-    /// Looks a second later; the events that this adds.
-    fn look(&mut self, found: &Found) -> Vec<(EventKind, String)> {
-        let before = self.news.latest().last().map_or(0, |last| last.number);
+    /// Updates a second later; the events that this adds.
+    fn update(&mut self, found: &Found) -> Vec<(EventKind, String)> {
+        let before = self.tracker.latest().last().map_or(0, |last| last.number);
         self.now += Duration::from_secs(1);
-        self.news.look(self.now, found);
-        let latest = self.news.latest();
+        self.tracker.update(self.now, found);
+        let latest = self.tracker.latest();
         let added = latest.iter().filter(|event| event.number > before);
         added.map(|event| (event.known_kind().unwrap(), event.text.clone())).collect()
     }
@@ -56,24 +59,24 @@ impl Watched {
 fn nothing_happens_while_packets_flow() {
     let mut watched = Watched::begin();
     for second in 1..200 {
-        assert_eq!(watched.look(&found(second * 1000)), []);
+        assert_eq!(watched.update(&found(second * 1000)), []);
     }
 }
 
 #[test]
 fn rx_queues_that_are_left_out_are_named_once() {
     let mut watched = Watched::begin();
-    let mut looks = |left_out| {
+    let mut update = |left_out| {
         let mut now = found(0);
         now.received_from[0].queues_left_out = left_out;
-        watched.look(&now)
+        watched.update(&now)
     };
-    assert_eq!(looks(0), []);
+    assert_eq!(update(0), []);
     let text = "eth0 uses 2 RX queues more than at the start, and this host receives their frames instead of \
                 rxsteer; restart rxsteer to receive them";
-    assert_eq!(looks(2), [(EventKind::InterfaceWarning, text.to_owned())]);
-    assert_eq!(looks(2), []);
-    assert_eq!(looks(0), []);
+    assert_eq!(update(2), [(EventKind::InterfaceWarning, text.to_owned())]);
+    assert_eq!(update(2), []);
+    assert_eq!(update(0), []);
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn interfaces_are_followed() {
     let mut now = found(0);
     let mut becomes = |name: &str, state| {
         (now.received_from[0].name, now.received_from[0].state) = (name.to_owned(), state);
-        watched.look(&now)
+        watched.update(&now)
     };
     let [down, up, renamed, gone] = [
         becomes("eth0", State::Down),
@@ -107,51 +110,51 @@ fn change_is_done_when_nothing_of_former_settings_is_under_way() {
     let mut now = found(0);
     now.settings.policy = "sparse".to_owned();
     now.is_changing = true;
-    assert_eq!(watched.look(&now), []);
+    assert_eq!(watched.update(&now), []);
     now.is_changing = false;
     let done = (EventKind::ChangeDone, "policy=sparse (was rps)".to_owned());
-    assert_eq!(watched.look(&now), [done]);
+    assert_eq!(watched.update(&now), [done]);
     now.settings.offline = Some("1".to_owned());
-    let said = watched.look(&now);
-    assert!(said[0].1.starts_with("CPUs without a worker: 1 (were none)"), "{said:?}");
+    let events = watched.update(&now);
+    assert!(events[0].1.starts_with("CPUs without a worker: 1 (were none)"), "{events:?}");
 }
 
 #[test]
-fn many_drops_are_said_with_their_reasons() {
+fn many_drops_are_reported_with_their_reasons() {
     let mut watched = Watched::begin();
     let mut now = found(10_000);
     now.cpus[0].counts.drops.ring_full = 9;
-    assert_eq!(watched.look(&now), [], "few");
+    assert_eq!(watched.update(&now), [], "few");
     now.cpus[0].counts.drops.ring_full += 30;
     now.cpus[0].counts.drops.tx_full += 12;
-    let said = watched.look(&now);
+    let events = watched.update(&now);
     let text = "in the last 1 second: CPU 1 dropped 42 packets: 30 since the CPU's backlog was full; steer to more CPUs, or raise \
                 --max-backlog; 12 since the interface that forwards them had no room";
-    assert_eq!(said, [(EventKind::Drops, text.to_owned())]);
+    assert_eq!(events, [(EventKind::Drops, text.to_owned())]);
     now.received_from[0].received += 10_000;
     now.received_from[0].kernel_drops = 5_000;
-    let said = watched.look(&now);
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].1.contains("the kernel dropped 5000 packets of eth0 (33.3 %)"), "{said:?}");
+    let events = watched.update(&now);
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].1.contains("the kernel dropped 5000 packets of eth0 (33.3 %)"), "{events:?}");
 }
 
 #[test]
-fn end_says_what_no_look_has_said() {
-    let Watched { mut news, now } = Watched::begin();
+fn end_reports_what_no_reading_has_reported() {
+    let Watched { mut tracker, now } = Watched::begin();
     let mut last = found(1000);
     last.cpus[0].counts.rx.add(|counter| if counter == LiveCounter::Moves { 7 } else { 0 });
-    news.look(now + Duration::from_secs(1), &last);
-    assert_eq!(news.latest().len(), 0, "moves are summed up over a minute");
+    tracker.update(now + Duration::from_secs(1), &last);
+    assert_eq!(tracker.latest().len(), 0, "moves are summed up over a minute");
     let end = now + Duration::from_secs(2);
-    let said = news.packets.rest(end, &by_cpu(&last), dropped);
-    assert_eq!(said[0].text, "7 moves and 0 packets deferred among 1 000 in the last 2 s");
-    news.end(end, &last);
+    let events = tracker.packets.rest(end, &by_cpu(&last), dropped);
+    assert_eq!(events[0].text, "7 moves and 0 packets deferred among 1 000 in the last 2 s");
+    tracker.end(end, &last);
 }
 
 #[test]
 fn end_without_an_interface_is_an_event() {
     let end = |states: &[State]| {
-        let Watched { mut news, .. } = Watched::begin();
+        let Watched { mut tracker, .. } = Watched::begin();
         let mut last = found(0);
         last.received_from = (0..)
             .zip(states)
@@ -163,8 +166,8 @@ fn end_without_an_interface_is_an_event() {
                 queues_left_out: 0,
             })
             .collect();
-        news.changes(&last);
-        news.ended().map(|happened| happened.kind)
+        tracker.changes(&last);
+        tracker.ended().map(|event| event.kind)
     };
     assert_eq!(end(&[State::Deleted, State::Deleted]), Some(EventKind::Ended));
     assert_eq!(end(&[State::Deleted, State::Down]), None);

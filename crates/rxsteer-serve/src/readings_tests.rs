@@ -1,5 +1,5 @@
 use super::*;
-use crate::look::Seen;
+use crate::reading::Seen;
 use rxsteer_core::counters::LiveCounter;
 use rxsteer_status::Status;
 use rxsteer_status::control::{Control, Server};
@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// A look at these instances that began `ms` after another one.
-pub(crate) fn look(statuses: Vec<Status>, since: Instant, ms: u64) -> Look {
+/// A reading of these instances that began `ms` after another one.
+pub(crate) fn reading(statuses: Vec<Status>, since: Instant, ms: u64) -> Reading {
     let seen = statuses.into_iter().map(|status| Seen { status, rates: None });
-    Look {
+    Reading {
         at: since + Duration::from_millis(ms),
         time_ms: 1_000_000 + ms,
         has_flows: true,
@@ -37,8 +37,8 @@ fn after(ms: u64, packets: u64) -> Status {
 fn rates_are_of_the_last_second_and_only_of_watched_times() {
     let (mut state, start) = (State::default(), Instant::now());
     let mut rate = |ms, packets| {
-        let look = state.add(look(vec![after(ms, packets)], start, ms));
-        look.seen[0].rates.as_ref().map(|rates| rates.totals.received.packets.round())
+        let reading = state.add(reading(vec![after(ms, packets)], start, ms));
+        reading.seen[0].rates.as_ref().map(|rates| rates.totals.received.packets.round())
     };
     assert_eq!(rate(0, 0), None);
     assert_eq!(rate(500, 50), None, "too short");
@@ -48,7 +48,7 @@ fn rates_are_of_the_last_second_and_only_of_watched_times() {
     assert_eq!(rate(8000, 1010), Some(10.0));
     let mut other = after(9000, 0);
     other.pid += 1;
-    let restarted = state.add(look(vec![other], start, 9000));
+    let restarted = state.add(reading(vec![other], start, 9000));
     assert!(restarted.seen[0].rates.is_none(), "of another run");
 }
 
@@ -57,7 +57,7 @@ fn history_has_a_point_a_second_for_15_minutes() {
     let (mut state, start) = (State::default(), Instant::now());
     let minutes = 20;
     for ms in (0..minutes * 60 * 1000).step_by(500) {
-        state.add(look(vec![after(ms, ms)], start, ms));
+        state.add(reading(vec![after(ms, ms)], start, ms));
     }
     let history: serde_json::Value = serde_json::from_str(&state.history.json()).unwrap();
     let instance = &history["instances"][0];
@@ -68,7 +68,7 @@ fn history_has_a_point_a_second_for_15_minutes() {
     }
     assert_eq!(instance["packets"][5], 1000.0);
     assert_eq!(instance["cpus"][1]["delivered"].as_array().unwrap().len(), times.len());
-    state.add(look(vec![], start, (minutes + 16) * 60 * 1000));
+    state.add(reading(vec![], start, (minutes + 16) * 60 * 1000));
     assert_eq!(state.history.json(), r#"{"instances":[]}"#, "nothing is kept longer");
 }
 
@@ -89,7 +89,7 @@ impl Server for Asked {
 }
 
 #[test]
-fn viewers_share_a_look_and_without_one_there_is_none() {
+fn viewers_share_a_reading_and_without_one_there_is_none() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("socket");
     let mut control = Control::new(UnixListener::bind(&socket).unwrap()).unwrap();
@@ -102,25 +102,25 @@ fn viewers_share_a_look_and_without_one_there_is_none() {
         }
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let looks = Looks::new(Source::Instance(socket.clone()));
+    let readings = Readings::new(Source::Instance(socket.clone()));
     assert_eq!(count.load(Ordering::Relaxed), 0);
     let began = Instant::now();
     let seen = runtime.block_on(async {
         let viewers: Vec<_> = (0..100u64)
             .map(|viewer| {
-                let looks = looks.clone();
+                let readings = readings.clone();
                 tokio::spawn(async move {
-                    let look = if viewer % 2 == 0 {
-                        looks.at_flows().await
+                    let reading = if viewer % 2 == 0 {
+                        readings.at_flows().await
                     } else {
-                        looks.at_counters().await
+                        readings.at_counters().await
                     };
-                    look.seen.len()
+                    reading.seen.len()
                 })
             })
             .collect();
-        // A viewer that disconnects must not end a look that other viewers wait for.
-        drop(tokio::spawn(looks.clone().look(true)).abort_handle());
+        // A viewer that disconnects must not end a reading that other viewers wait for.
+        drop(tokio::spawn(readings.clone().reading(true)).abort_handle());
         let mut seen = 0;
         for viewer in viewers {
             seen += viewer.await.unwrap();
@@ -131,16 +131,16 @@ fn viewers_share_a_look_and_without_one_there_is_none() {
     assert_eq!(seen, 100);
     assert!(
         count.load(Ordering::Relaxed) <= most + 1,
-        "{} looks, {most}",
+        "{} readings, {most}",
         count.load(Ordering::Relaxed)
     );
     stop.store(1, Ordering::Relaxed);
     instance.join().unwrap();
-    let gone = runtime.block_on(looks.at_flows());
-    // It may be the last look, which is shared.
+    let gone = runtime.block_on(readings.at_flows());
+    // It may be the last reading, which is shared.
     let gone = if gone.silent.is_empty() {
         std::thread::sleep(SHARED);
-        runtime.block_on(looks.at_flows())
+        runtime.block_on(readings.at_flows())
     } else {
         gone
     };

@@ -1,17 +1,17 @@
-//! Events of a command that steers in user space, found by comparing one look with the next.
+//! Events of a command that steers in user space, found by comparing one reading with the next.
 
 use crate::events_out::Events;
 use crate::interface_state;
-use crate::summaries::{Lately, Summaries};
+use crate::summaries::{CpuActivity, Summaries};
 use crate::words::plural;
 use rxsteer_status::figures::{grouped, percent};
-use rxsteer_status::{CpuStatus, Event, EventKind, Happened, SettingsShown, State};
+use rxsteer_status::{CpuStatus, Event, EventKind, NewEvent, SettingsShown, State};
 use rxsteer_user::core::counters::LiveCounter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What one look finds.
+/// What one reading finds.
 pub(super) struct Found {
     pub(super) cpus: Vec<CpuStatus>,
     /// By origin.
@@ -33,7 +33,7 @@ pub(super) struct ReceivedFrom {
 }
 
 /// The events so far, and what the next ones are found by.
-pub(super) struct News {
+pub(super) struct EventTracker {
     events: Events,
     packets: Summaries,
     /// What the kernel dropped, by origin.
@@ -45,10 +45,10 @@ pub(super) struct News {
     offline: Option<String>,
 }
 
-impl News {
-    /// Begins with what the first look found.
-    pub(super) fn new(now: Instant, found: &Found, events: Events) -> News {
-        News {
+impl EventTracker {
+    /// Begins with what the first reading found.
+    pub(super) fn new(now: Instant, found: &Found, events: Events) -> EventTracker {
+        EventTracker {
             events,
             packets: Summaries::new(now),
             before_us: Summaries::new(now),
@@ -64,56 +64,56 @@ impl News {
         self.events.latest()
     }
 
-    /// Adds one that no look finds.
-    pub(super) fn add(&mut self, now: Instant, happened: Happened) {
-        self.events.add(now, happened);
+    /// Adds one that no reading finds.
+    pub(super) fn add(&mut self, now: Instant, event: NewEvent) {
+        self.events.add(now, event);
     }
 
     /// Finds a change of settings that is done.
     pub(super) fn see_settings(&mut self, now: Instant, found: &Found) {
-        let happened = self.settings_changed(found);
-        happened.into_iter().for_each(|happened| self.add(now, happened));
+        let events = self.settings_changed(found);
+        events.into_iter().for_each(|event| self.add(now, event));
     }
 
-    /// Finds what happened since the look before. To be called once a second.
-    pub(super) fn look(&mut self, now: Instant, found: &Found) {
-        let mut happened = self.changes(found);
-        happened.extend(self.packets.look(now, &by_cpu(found), dropped));
-        let lost = |origin, lately: &_, seconds| not_received(found, origin, lately, seconds);
-        happened.extend(self.before_us.look(now, &by_origin(found), lost));
-        happened.into_iter().for_each(|happened| self.add(now, happened));
+    /// Finds what happened since the reading before. To be called once a second.
+    pub(super) fn update(&mut self, now: Instant, found: &Found) {
+        let mut events = self.changes(found);
+        events.extend(self.packets.update(now, &by_cpu(found), dropped));
+        let lost = |origin, activity: &_, seconds| not_received(found, origin, activity, seconds);
+        events.extend(self.before_us.update(now, &by_origin(found), lost));
+        events.into_iter().for_each(|event| self.add(now, event));
         self.events.overdue(now);
     }
 
     /// The end: what is not said yet is said, and the last lines are written.
     pub(super) fn end(mut self, now: Instant, found: &Found) {
-        let mut happened = self.changes(found);
-        happened.extend(self.packets.rest(now, &by_cpu(found), dropped));
-        let lost = |origin, lately: &_, seconds| not_received(found, origin, lately, seconds);
-        happened.extend(self.before_us.rest(now, &by_origin(found), lost));
-        happened.extend(self.ended());
-        happened.into_iter().for_each(|happened| self.add(now, happened));
+        let mut events = self.changes(found);
+        events.extend(self.packets.rest(now, &by_cpu(found), dropped));
+        let lost = |origin, activity: &_, seconds| not_received(found, origin, activity, seconds);
+        events.extend(self.before_us.rest(now, &by_origin(found), lost));
+        events.extend(self.ended());
+        events.into_iter().for_each(|event| self.add(now, event));
         self.events.close(now);
     }
 
     /// The event of an end because no interface is left.
-    fn ended(&self) -> Option<Happened> {
-        let is_deserted = !self.origins.is_empty()
+    fn ended(&self) -> Option<NewEvent> {
+        let are_gone = !self.origins.is_empty()
             && self.origins.iter().all(|(_, state)| *state == State::Deleted);
-        is_deserted.then(|| Happened::new(EventKind::Ended, "no interface is left to receive from"))
+        are_gone.then(|| NewEvent::new(EventKind::Ended, "no interface is left to receive from"))
     }
 
     /// What became of interfaces, settings and workers.
-    fn changes(&mut self, found: &Found) -> Vec<Happened> {
+    fn changes(&mut self, found: &Found) -> Vec<NewEvent> {
         let now = origins(found);
         let pairs = self.origins.iter().zip(&now);
-        let mut happened: Vec<Happened> =
+        let mut events: Vec<NewEvent> =
             pairs.filter_map(|(before, now)| interface_state::changed(before, now)).collect();
         self.origins = now;
         let now = left_out(found);
         let more = self.left_out.iter().zip(&now).map(|(before, now)| now > before);
         let warned = found.received_from.iter().zip(more).filter(|(_, more)| *more);
-        happened.extend(warned.map(|(origin, _)| queues_left_out(origin)));
+        events.extend(warned.map(|(origin, _)| queues_left_out(origin)));
         self.left_out = now;
         let offline = &found.settings.offline;
         if *offline != self.offline {
@@ -122,15 +122,15 @@ impl News {
                 "CPUs without a worker: {cpus} (were {}); their flows go to other CPUs",
                 self.offline.as_deref().unwrap_or("none")
             );
-            happened.push(Happened::new(EventKind::Warning, text).with("cpus", cpus));
+            events.push(NewEvent::new(EventKind::Warning, text).with("cpus", cpus));
             self.offline.clone_from(offline);
         }
-        happened.extend(self.settings_changed(found));
-        happened
+        events.extend(self.settings_changed(found));
+        events
     }
 
     /// The event of a change of settings that is done.
-    fn settings_changed(&mut self, found: &Found) -> Option<Happened> {
+    fn settings_changed(&mut self, found: &Found) -> Option<NewEvent> {
         let settings = listed(&found.settings);
         if found.is_changing || settings == self.settings {
             return None;
@@ -139,7 +139,7 @@ impl News {
         let texts = pairs.map(|((name, was), (_, now))| format!("{name}={now} (was {was})"));
         let text = texts.collect::<Vec<_>>().join(", ");
         self.settings = settings;
-        Some(Happened::new(EventKind::ChangeDone, text.clone()).with("changes", text))
+        Some(NewEvent::new(EventKind::ChangeDone, text.clone()).with("changes", text))
     }
 }
 
@@ -152,14 +152,14 @@ fn left_out(found: &Found) -> Vec<usize> {
 }
 
 /// The event of an interface that uses more RX queues than at the start.
-fn queues_left_out(origin: &ReceivedFrom) -> Happened {
+fn queues_left_out(origin: &ReceivedFrom) -> NewEvent {
     let ReceivedFrom { name, queues_left_out, .. } = origin;
     let text = format!(
         "{name} uses {} more than at the start, and this host receives their frames instead of rxsteer; restart \
          rxsteer to receive them",
         plural(*queues_left_out, "RX queue")
     );
-    let event = Happened::new(EventKind::InterfaceWarning, text).with("interface", name.clone());
+    let event = NewEvent::new(EventKind::InterfaceWarning, text).with("interface", name.clone());
     event.with("rx_queues_left_out", *queues_left_out)
 }
 
@@ -185,31 +185,31 @@ fn listed(settings: &SettingsShown) -> Vec<(&'static str, String)> {
 }
 
 /// What each CPU did.
-fn by_cpu(found: &Found) -> BTreeMap<u16, Lately> {
-    let lately = |cpu: &CpuStatus| Lately {
+fn by_cpu(found: &Found) -> BTreeMap<u16, CpuActivity> {
+    let activity = |cpu: &CpuStatus| CpuActivity {
         received: cpu.counts.rx.get(LiveCounter::Received),
         moves: cpu.counts.rx.get(LiveCounter::Moves),
         deferred: cpu.counts.rx.get(LiveCounter::Deferred),
         delivered: cpu.counts.delivered,
         drops: cpu.counts.drops,
-        ..Lately::default()
+        ..CpuActivity::default()
     };
-    found.cpus.iter().map(|cpu| (cpu.cpu, lately(cpu))).collect()
+    found.cpus.iter().map(|cpu| (cpu.cpu, activity(cpu))).collect()
 }
 
 /// What was received from each origin, and what the kernel dropped before.
-fn by_origin(found: &Found) -> BTreeMap<u16, Lately> {
-    let lately = |origin: &ReceivedFrom| {
-        let mut lately = Lately { delivered: origin.received, ..Lately::default() };
-        lately.drops.ring_full = origin.kernel_drops;
-        lately
+fn by_origin(found: &Found) -> BTreeMap<u16, CpuActivity> {
+    let activity = |origin: &ReceivedFrom| {
+        let mut activity = CpuActivity { delivered: origin.received, ..CpuActivity::default() };
+        activity.drops.ring_full = origin.kernel_drops;
+        activity
     };
-    (0..).zip(found.received_from.iter().map(lately)).collect()
+    (0..).zip(found.received_from.iter().map(activity)).collect()
 }
 
 /// The event of a CPU that dropped many packets.
-fn dropped(cpu: u16, lately: &Lately, seconds: u64) -> Happened {
-    let drops = &lately.drops;
+fn dropped(cpu: u16, activity: &CpuActivity, seconds: u64) -> NewEvent {
+    let drops = &activity.drops;
     let reasons = [
         (
             drops.ring_full,
@@ -231,26 +231,26 @@ fn dropped(cpu: u16, lately: &Lately, seconds: u64) -> Happened {
         plural(usize::try_from(drops.total()).unwrap_or(usize::MAX), "packet"),
         parts.join("; ")
     );
-    let event = Happened::new(EventKind::Drops, text).with("cpu", cpu).with("seconds", seconds);
-    let event = event.with("drops", drops.total()).with("delivered", lately.delivered);
+    let event = NewEvent::new(EventKind::Drops, text).with("cpu", cpu).with("seconds", seconds);
+    let event = event.with("drops", drops.total()).with("delivered", activity.delivered);
     reasons.iter().fold(event, |event, (count, name, _)| event.with(name, *count))
 }
 
 /// The event of an interface whose packets came faster than they were received.
-fn not_received(found: &Found, origin: u16, lately: &Lately, seconds: u64) -> Happened {
+fn not_received(found: &Found, origin: u16, activity: &CpuActivity, seconds: u64) -> NewEvent {
     let name = found.received_from.get(usize::from(origin)).map_or("", |origin| &origin.name);
-    let lost = lately.drops.ring_full;
+    let lost = activity.drops.ring_full;
     let text = format!(
         "in the last {}: the kernel dropped {} of {name} ({}) before they were received: receive on another CPU \
          (--rx-cpus), steer to more CPUs, or raise --ring-size",
         plural(seconds as usize, "second"),
         plural(usize::try_from(lost).unwrap_or(usize::MAX), "packet"),
-        percent(lost, lost + lately.delivered)
+        percent(lost, lost + activity.delivered)
     );
-    let event = Happened::new(EventKind::Drops, text).with("interface", name);
-    event.with("seconds", seconds).with("kernel_drops", lost).with("received", lately.delivered)
+    let event = NewEvent::new(EventKind::Drops, text).with("interface", name);
+    event.with("seconds", seconds).with("kernel_drops", lost).with("received", activity.delivered)
 }
 
 #[cfg(test)]
-#[path = "news_tests.rs"]
+#[path = "event_tracker_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@ use crate::flow::FlowHash;
 
 /// A request for a flow's slot.
 #[derive(Clone, Copy)]
-pub(crate) struct Asking {
+pub(crate) struct SlotRequest {
     pub(crate) device: u16,
     pub(crate) hash: FlowHash,
     pub(crate) now_ns: u64,
@@ -13,8 +13,8 @@ pub(crate) struct Asking {
 }
 
 #[inline(always)]
-pub(crate) fn flow_of(asking: &Asking) -> u64 {
-    identity(asking.device, asking.hash)
+pub(crate) fn flow_of(request: &SlotRequest) -> u64 {
+    identity(request.device, request.hash)
 }
 
 /// The identity of a flow in the tables of slots: never 0, and below 2^49.
