@@ -27,8 +27,8 @@ pub(crate) struct FramesOfBlock<'a> {
 pub(crate) const MIN_PAUSE: Duration = Duration::from_micros(50);
 const MAX_PAUSES: u32 = 2;
 
-/// The longest such sleep while packets wait for all other CPUs. The RX ring of an AF_XDP socket (2048 frames) takes what arrives
-/// meanwhile. Each sleep costs two switches between the threads, so fewer sleeps leave more time for packets.
+/// The longest such sleep while packets wait for all other CPUs. The RX ring of an AF_XDP socket (2048 frames) takes what
+/// arrives meanwhile. Each sleep costs two switches between the threads, so fewer sleeps leave more time for packets.
 const MAX_PAUSE: Duration = Duration::from_micros(400);
 
 /// How long received packets wait for room after receiving was stopped. Workers that make progress take them sooner.
