@@ -37,7 +37,8 @@
 
 /**
  * The handler sends packets on (RXSTEER_SEND). The interfaces are then in promiscuous mode, too, and live: uses AF_XDP.
- * With packet: the host also receives each packet: remove the addresses of the interfaces, and turn forwarding off.
+ * With packet: the host also receives each packet: remove the addresses of the interfaces, and turn forwarding off. Packets
+ * leave as they were received. With xdp: the other end of a veth must complete checksums (ethtool -K PEER tx off).
  */
 #define RXSTEER_FORWARD 32
 
@@ -71,7 +72,8 @@ typedef struct rxsteer_options {
      */
     const char *policy;
     /**
-     * The CPUs that packets are steered to: a list such as 0-3,8. The default is all CPUs that this process may use.
+     * The CPUs that packets are steered to: a list such as 0-3,8. The default is all CPUs that this process may use. If it
+     * may not use one of them, no thread is pinned.
      */
     const char *cpus;
     /**
@@ -88,7 +90,7 @@ typedef struct rxsteer_options {
     uint32_t flags;
     /**
      * The interval in milliseconds, 1 to 3,600,000, at which each worker calls its handler with an empty list, also
-     * while no packet arrives. Use it for timeouts. 0: never.
+     * while no packet arrives. Use it for timeouts. The result is ignored, and a late call is not made up for. 0: never.
      */
     uint32_t tick_ms;
     /**
@@ -110,11 +112,12 @@ typedef uint32_t rxsteer_verdict;
  */
 typedef struct rxsteer_packet {
     /**
-     * The captured bytes, starting with the link header.
+     * The captured bytes, starting with the link header. They can't be changed. With packet: a packet may be a segment that
+     * the kernel merged, of up to 64 KiB and more, and its checksum may not be computed yet.
      */
     const uint8_t *data;
     /**
-     * When it was received, in nanoseconds since 1970.
+     * When it was received, in nanoseconds since 1970 (CLOCK_REALTIME, which can step back).
      */
     uint64_t timestamp_ns;
     /**
@@ -239,7 +242,7 @@ typedef struct rxsteer_report {
      */
     uint64_t kernel_drops;
     /**
-     * Packets sent on.
+     * Packets that the driver was given to send.
      */
     uint64_t sent;
     /**
@@ -249,7 +252,7 @@ typedef struct rxsteer_report {
 } rxsteer_report;
 
 /**
- * The handler has processed the packet. It counts as delivered.
+ * The handler has processed the packet. It counts as delivered. With RXSTEER_FORWARD it is not sent on.
  */
 #define RXSTEER_CONSUMED 0
 
@@ -284,7 +287,8 @@ extern "C" {
  * - live:INTERFACE,…: packet:, or with RXSTEER_FORWARD xdp:
  * - synthetic:SPEC: generated packets, as in rxsteer replay --synthetic
  *
- * A run of live interfaces ends when it is stopped, or when no interface is left.
+ * A run of live interfaces ends when it is stopped, or when no interface is left; the report's `issues` counts interfaces
+ * that went away.
  *
  * Returns NULL if the source can't be opened. Pass the result to rxsteer_close when it is no longer needed.
  *
@@ -306,6 +310,10 @@ size_t rxsteer_workers(const struct rxsteer *rx);
 /**
  * Receives all packets of the source. Returns when they are processed, or, after rxsteer_stop, when those received are.
  * The workers' threads call `handler` with `user`. A source can be run only once.
+ *
+ * rxsteer_open starts no thread. All threads of a run inherit the caller's signal mask: to wait for a signal with sigwait
+ * or signalfd, block it before. With RXSTEER_FORWARD this function opens sockets, too, so it needs the capabilities that
+ * rxsteer_open needs.
  *
  * Returns RXSTEER_OK or RXSTEER_ERROR. A truncated capture is not an error: see the report's `issues`.
  *
@@ -356,7 +364,7 @@ int rxsteer_close(struct rxsteer *rx);
 
 /**
  * Why the last function that failed in this thread failed: a sentence without an end of line, or an empty string. The
- * string is valid until a function fails in this thread.
+ * string is valid until a function fails in this thread; so do not call both in the arguments of one printf.
  */
 const char *rxsteer_last_error(void);
 

@@ -50,9 +50,12 @@ impl Named {
         };
         let Some(io) = io else {
             if forwards {
-                return Err("flags: RXSTEER_FORWARD requires live interfaces; use a source live:, xdp: or packet:, or \
-                            leave it out"
-                    .into());
+                return Err(format!(
+                    "flags: RXSTEER_FORWARD requires live interfaces, and the source is '{}'; use live:, xdp: or packet:, \
+                     or leave the flag out",
+                    printable(&String::from_utf8_lossy(source))
+                )
+                .into());
             }
             return Ok(match kind {
                 b"synthetic" => Named::Synthetic(std::str::from_utf8(name)?.parse()?),

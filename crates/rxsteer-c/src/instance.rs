@@ -43,6 +43,8 @@ pub(crate) struct WorkerParts {
     pub(crate) outputs: Outputs,
     /// The number of ports to send by.
     pub(crate) ports: usize,
+    /// The flags that end the run.
+    pub(crate) stop: Vec<Arc<AtomicBool>>,
 }
 
 /// What handlers did beyond processing.
@@ -106,8 +108,7 @@ impl Instance {
 
     /// Ends the run early. Packets that were received are still processed.
     pub(crate) fn stop(&self) {
-        // ORDER: Relaxed; a request without data.
-        self.stop.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
+        set(&self.stop);
     }
 
     /// Whether a thread is in [`Instance::run`].
@@ -175,8 +176,13 @@ impl Instance {
         let outputs = if self.forwards { ports } else { &[] };
         let numbers = (0..).take(self.workers.len());
         let parts = numbers.map(|worker| {
-            let (wiring, ports) = (wiring.clone(), outputs.len());
-            Ok(Some(WorkerParts { worker, wiring, outputs: Outputs::new(outputs)?, ports }))
+            Ok(Some(WorkerParts {
+                worker,
+                wiring: wiring.clone(),
+                outputs: Outputs::new(outputs)?,
+                ports: outputs.len(),
+                stop: self.stop.clone(),
+            }))
         });
         parts.collect()
     }
@@ -194,6 +200,12 @@ impl Instance {
             .get()
             .ok_or_else(|| "there is no report: rxsteer_run has not returned yet, or failed".into())
     }
+}
+
+/// Sets the flags that end a run.
+pub(crate) fn set(stop: &[Arc<AtomicBool>]) {
+    // ORDER: Relaxed; a request without data.
+    stop.iter().for_each(|flag| flag.store(true, Ordering::Relaxed));
 }
 
 /// Marks the instance as running while this lives.

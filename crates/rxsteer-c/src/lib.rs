@@ -41,7 +41,8 @@ const LONGEST_LIST: usize = 64;
 /// - live:INTERFACE,…: packet:, or with RXSTEER_FORWARD xdp:
 /// - synthetic:SPEC: generated packets, as in rxsteer replay --synthetic
 ///
-/// A run of live interfaces ends when it is stopped, or when no interface is left.
+/// A run of live interfaces ends when it is stopped, or when no interface is left; the report's `issues` counts interfaces
+/// that went away.
 ///
 /// Returns NULL if the source can't be opened. Pass the result to rxsteer_close when it is no longer needed.
 ///
@@ -74,6 +75,10 @@ pub unsafe extern "C" fn rxsteer_workers(rx: *const Instance) -> usize {
 
 /// Receives all packets of the source. Returns when they are processed, or, after rxsteer_stop, when those received are.
 /// The workers' threads call `handler` with `user`. A source can be run only once.
+///
+/// rxsteer_open starts no thread. All threads of a run inherit the caller's signal mask: to wait for a signal with sigwait
+/// or signalfd, block it before. With RXSTEER_FORWARD this function opens sockets, too, so it needs the capabilities that
+/// rxsteer_open needs.
 ///
 /// Returns RXSTEER_OK or RXSTEER_ERROR. A truncated capture is not an error: see the report's `issues`.
 ///
@@ -180,7 +185,7 @@ pub unsafe extern "C" fn rxsteer_close(rx: *mut Instance) -> c_int {
 }
 
 /// Why the last function that failed in this thread failed: a sentence without an end of line, or an empty string. The
-/// string is valid until a function fails in this thread.
+/// string is valid until a function fails in this thread; so do not call both in the arguments of one printf.
 #[unsafe(no_mangle)]
 pub extern "C" fn rxsteer_last_error() -> *const c_char {
     error::last()
@@ -240,10 +245,8 @@ impl rxsteer::Handler for CHandler {
     }
 
     fn tick(&mut self, cpu: rxsteer::CpuId) {
-        match self.call(cpu) {
-            RXSTEER_PER_PACKET => {}
-            verdict => _ = self.action(verdict),
-        }
+        // There is no packet that a verdict could be about.
+        self.call(cpu);
     }
 
     fn take_unsent(&mut self) -> u64 {
@@ -272,7 +275,7 @@ impl CHandler {
         verdict
     }
 
-    /// The action of a verdict on a packet. An unknown one ends this worker.
+    /// The action of a verdict on a packet. An unknown one ends the run.
     fn action(&self, verdict: Verdict) -> Action {
         match verdict {
             RXSTEER_CONSUMED => Action::Keep,
@@ -284,7 +287,7 @@ impl CHandler {
         }
     }
 
-    /// Ends this worker: its list counts as dropped, and rxsteer_run returns an error.
+    /// Ends the run, and this worker at once: its list counts as dropped, and rxsteer_run returns an error.
     #[cold]
     fn refuse(&self, verdict: Verdict) -> ! {
         let ports = self.parts.ports;
@@ -296,14 +299,19 @@ impl CHandler {
             Some(port) if port <= u32::from(u16::MAX) => format!(
                 "the handler returned RXSTEER_SEND + {port}, and the source has {ports} ports, numbered from 0"
             ),
+            _ if verdict == RXSTEER_PER_PACKET => {
+                "a packet's verdict is RXSTEER_PER_PACKET, which only the handler itself can return"
+                    .to_owned()
+            }
             _ => format!(
                 "the handler returned {verdict}, which is no verdict that this version knows (RXSTEER_CONSUMED, \
                  RXSTEER_DROP, RXSTEER_SEND + a port, RXSTEER_PER_PACKET)"
             ),
         };
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.refused.get_or_insert_with(|| format!("{why}; the worker ended"));
+        done.refused.get_or_insert_with(|| format!("{why}; the run was ended"));
         drop(done);
+        instance::set(&self.parts.stop);
         // Without the panic hook, which would print a message.
         std::panic::resume_unwind(Box::new(why));
     }

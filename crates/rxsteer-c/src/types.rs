@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void};
 /// other value ends the run with an error.
 pub type Verdict = u32;
 
-/// The handler has processed the packet. It counts as delivered.
+/// The handler has processed the packet. It counts as delivered. With RXSTEER_FORWARD it is not sent on.
 pub const RXSTEER_CONSUMED: Verdict = 0;
 /// The packet is not sent on. It counts as delivered, and as refused.
 pub const RXSTEER_DROP: Verdict = 1;
@@ -30,7 +30,8 @@ pub const RXSTEER_LOOK_INTO_TUNNELS: u32 = 8;
 /// the source is closed.
 pub const RXSTEER_PROMISCUOUS: u32 = 16;
 /// The handler sends packets on (RXSTEER_SEND). The interfaces are then in promiscuous mode, too, and live: uses AF_XDP.
-/// With packet: the host also receives each packet: remove the addresses of the interfaces, and turn forwarding off.
+/// With packet: the host also receives each packet: remove the addresses of the interfaces, and turn forwarding off. Packets
+/// leave as they were received. With xdp: the other end of a veth must complete checksums (ethtool -K PEER tx off).
 pub const RXSTEER_FORWARD: u32 = 32;
 
 /// Settings. Set the whole structure to zero, then `size` to its sizeof. Zero selects the default of each field.
@@ -43,7 +44,8 @@ pub struct Options {
     /// The policy: none, rps (the default), bound:…, sparse:…, rfs, rfs+sparse or one with +balance, as in the program
     /// rxsteer.
     pub policy: *const c_char,
-    /// The CPUs that packets are steered to: a list such as 0-3,8. The default is all CPUs that this process may use.
+    /// The CPUs that packets are steered to: a list such as 0-3,8. The default is all CPUs that this process may use. If it
+    /// may not use one of them, no thread is pinned.
     pub cpus: *const c_char,
     /// How many packets may wait for one CPU, 1 to 1,048,576; the default is 1,000.
     pub max_backlog: u32,
@@ -52,7 +54,7 @@ pub struct Options {
     /// The sum of flags such as RXSTEER_DROP_WHEN_FULL.
     pub flags: u32,
     /// The interval in milliseconds, 1 to 3,600,000, at which each worker calls its handler with an empty list, also
-    /// while no packet arrives. Use it for timeouts. 0: never.
+    /// while no packet arrives. Use it for timeouts. The result is ignored, and a late call is not made up for. 0: never.
     pub tick_ms: u32,
     /// The CPUs that receive live interfaces: a list such as 0,2. Each RX queue has a thread, and the threads use these CPUs
     /// in turn. The default is `cpus`. If that is not set either and there are at least four CPUs for each RX queue, the
@@ -64,9 +66,10 @@ pub struct Options {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// The captured bytes, starting with the link header.
+    /// The captured bytes, starting with the link header. They can't be changed. With packet: a packet may be a segment that
+    /// the kernel merged, of up to 64 KiB and more, and its checksum may not be computed yet.
     pub data: *const u8,
-    /// When it was received, in nanoseconds since 1970.
+    /// When it was received, in nanoseconds since 1970 (CLOCK_REALTIME, which can step back).
     pub timestamp_ns: u64,
     /// The number of bytes at `data`.
     pub captured_len: u32,
@@ -137,7 +140,7 @@ pub struct Report {
     pub workers_lost: u64,
     /// Packets of a live interface that the kernel dropped because memory for them was full; not included in `packets`.
     pub kernel_drops: u64,
-    /// Packets sent on.
+    /// Packets that the driver was given to send.
     pub sent: u64,
     /// Packets that the handler dropped (RXSTEER_DROP); included in `delivered`.
     pub refused: u64,

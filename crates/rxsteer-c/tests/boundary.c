@@ -277,12 +277,13 @@ static void verdicts(void)
 static void ends_the_run(rxsteer_handler handler, rxsteer_verdict verdict, const char *words)
 {
     rxsteer_options options = defaults();
-    rxsteer *rx = rxsteer_open("synthetic:packets=10000", &options);
+    /* It ends although there are packets for days. */
+    rxsteer *rx = rxsteer_open("synthetic:packets=1000000000000", &options);
     CHECK(rx);
     CHECK(rxsteer_run(rx, handler, &verdict) == RXSTEER_ERROR && SAYS(words));
     rxsteer_report report = { .size = sizeof report };
     CHECK(rxsteer_get_report(rx, &report) == RXSTEER_OK);
-    CHECK(report.workers_lost == WORKERS && report.packets == report.delivered + report.dropped);
+    CHECK(report.workers_lost >= 1 && report.packets == report.delivered + report.dropped);
     CHECK(report.delivered == 0 && report.sent == 0);
     CHECK(rxsteer_close(rx) == RXSTEER_OK);
 }
@@ -292,7 +293,7 @@ static void unknown_verdicts_end_the_run(void)
     ends_the_run(always, 7, "the handler returned 7");
     ends_the_run(always, RXSTEER_SEND - 1, "the handler returned 65535");
     ends_the_run(always, RXSTEER_SEND + 1, "RXSTEER_SEND + 1, and packets can't be sent on");
-    ends_the_run(spoil_last, 0, "the handler returned 4294967295");
+    ends_the_run(spoil_last, 0, "a packet's verdict is RXSTEER_PER_PACKET");
 }
 
 static void refuses(const char *source, rxsteer_options options, const char *words)
@@ -317,11 +318,12 @@ static void refusals(void)
     refuses("live:no-such-interface", options, "no-such-interface");
     refuses("live:lo,lo", options, "lo is named twice");
     refuses("xdp:no-such-interface", options, ""); /* without AF_XDP it says so */
-    refuses("live:", options, "");
+    refuses("live:", options, "the name of an interface is empty");
+    refuses("packet:lo,", options, "the name of an interface is empty");
     refuses("live", options, "live: there is no such file");
     refuses("other:name", options, "other:name: there is no such file");
     options.flags |= RXSTEER_FORWARD;
-    refuses("synthetic:packets=10", options, "RXSTEER_FORWARD requires live interfaces");
+    refuses("synthetic:packets=10", options, "RXSTEER_FORWARD requires live interfaces, and the source is 'synthetic:packets=10'");
     options = defaults();
     refuses("synthetic:flws=1", options, "flws");
     options.size = 0;

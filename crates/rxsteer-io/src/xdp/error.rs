@@ -53,7 +53,10 @@ pub enum XdpError {
     )]
     NoZeroCopy(String, u32, #[source] io::Error),
     /// The program can't be attached.
-    #[error("the kernel refused to attach an XDP program to {0}: {1}; use AF_PACKET (--io packet)")]
+    #[error(
+        "the kernel refused to attach an XDP program to {0}: {1}. Drivers refuse a large MTU, and a veth refuses if it has \
+         fewer RX queues than its peer has TX queues; change that (ip link set, ethtool -L), or use AF_PACKET (--io packet)"
+    )]
     Attach(String, String),
     /// The program can't be loaded.
     #[error("the kernel refused the XDP program: {0}")]

@@ -64,7 +64,8 @@ impl Program {
             match error.kind() {
                 ErrorKind::PermissionDenied => XdpError::NoPermission("attach an XDP program"),
                 _ if other != 0 => XdpError::OtherProgram(name.to_owned(), other),
-                _ => XdpError::Attach(name.to_owned(), error.to_string()),
+                // The alternate form contains the error of the system call.
+                _ => XdpError::Attach(name.to_owned(), format!("{error:#}")),
             }
         })?;
         let mode = match xdp.query(index, XdpFlags::NONE) {

@@ -74,13 +74,16 @@ impl LiveInterface {
 /// ([`LiveIo::rx_threads`]).
 ///
 /// # Errors
-/// [`LiveError::Twice`] and [`LiveError::TooManyQueues`].
+/// [`LiveError::NoName`], [`LiveError::Twice`] and [`LiveError::TooManyQueues`].
 pub fn interfaces<N: Into<String>>(
     named: impl IntoIterator<Item = (N, u32)>,
 ) -> Result<Vec<LiveInterface>, LiveError> {
     let mut all: Vec<LiveInterface> = Vec::new();
     for (name, queues) in named {
         let name = name.into();
+        if name.is_empty() {
+            return Err(LiveError::NoName);
+        }
         if all.iter().any(|other| other.name == name) {
             return Err(LiveError::Twice(name));
         }

@@ -134,6 +134,9 @@ pub enum LiveError {
     /// One interface of several; holds its name.
     #[error("can't receive from {}: {}", printable(.0), .1)]
     On(String, #[source] Box<LiveError>),
+    /// The name of an interface is empty.
+    #[error("the name of an interface is empty")]
+    NoName,
     /// An interface is named twice; holds its name.
     #[error("{} is named twice; its packets would count twice", printable(.0))]
     Twice(String),
