@@ -41,8 +41,6 @@ pub(crate) struct WorkerParts {
     pub(crate) wiring: Wiring,
     /// Where packets are sent on; without ports if they can't be.
     pub(crate) outputs: Outputs,
-    /// The number of ports to send by.
-    pub(crate) ports: usize,
     /// The flags that end the run.
     pub(crate) stop: Vec<Arc<AtomicBool>>,
 }
@@ -180,7 +178,6 @@ impl Instance {
                 worker,
                 wiring: wiring.clone(),
                 outputs: Outputs::new(outputs)?,
-                ports: outputs.len(),
                 stop: self.stop.clone(),
             }))
         });

@@ -281,7 +281,9 @@ impl CHandler {
             RXSTEER_CONSUMED => Action::Keep,
             RXSTEER_DROP => Action::Drop,
             _ => match verdict.checked_sub(RXSTEER_SEND) {
-                Some(port) if (port as usize) < self.parts.ports => Action::Send(port as usize),
+                Some(port) if (port as usize) < self.parts.outputs.port_count() => {
+                    Action::Send(port as usize)
+                }
                 _ => self.refuse(verdict),
             },
         }
@@ -290,7 +292,7 @@ impl CHandler {
     /// Ends the run, and this worker at once: its list counts as dropped, and rxsteer_run returns an error.
     #[cold]
     fn refuse(&self, verdict: Verdict) -> ! {
-        let ports = self.parts.ports;
+        let ports = self.parts.outputs.port_count();
         let why = match verdict.checked_sub(RXSTEER_SEND) {
             Some(port) if port <= u32::from(u16::MAX) && ports == 0 => format!(
                 "the handler returned RXSTEER_SEND + {port}, and packets can't be sent on; open live interfaces with \

@@ -356,6 +356,12 @@ impl Outputs {
         Ok(Outputs { senders, counts: ForwardCounts::default(), unsent: 0 })
     }
 
+    /// The number of ports to send by.
+    #[must_use]
+    pub fn port_count(&self) -> usize {
+        self.senders.len()
+    }
+
     /// Does what `actions` has for each packet of `list`, in order, and counts it. Call it before the handler returns:
     /// only then are the flows in order on the wire. Packets beyond the end of `actions` are kept.
     pub fn forward(&mut self, list: &PacketList<'_>, actions: &[Action]) {

@@ -7,6 +7,7 @@ use anyhow::{Context, bail, ensure};
 use rxsteer_host::{Interface, Link, Peer};
 use rxsteer_user::forward::{Bridge, Forwarder, LivePort, why_none_may_move};
 use rxsteer_user::source::live::{self, LiveInterface, LiveIo, LiveOptions, LiveSources};
+use rxsteer_user::source::packet::LiveError;
 use rxsteer_user::{Handler, printable};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -44,11 +45,7 @@ pub(super) fn interfaces(
 ) -> anyhow::Result<Vec<LiveInterface>> {
     let given: Vec<&String> = args.interfaces.iter().chain(&args.bridge).collect();
     for (index, name) in given.iter().enumerate() {
-        ensure!(
-            !given[..index].contains(name),
-            "{} is named twice; its packets would count twice",
-            printable(name)
-        );
+        ensure!(!given[..index].contains(name), LiveError::Twice((*name).clone()));
     }
     let links = rxsteer_host::links()?;
     let names: Vec<String> = given.into_iter().cloned().collect();

@@ -7,9 +7,7 @@
 //! ```
 
 use super::Source;
-use super::packet::{
-    FilterInstruction, LiveError, PacketOptions, PacketSource, interface_link_type,
-};
+use super::packet::{FilterInstruction, LiveError, PacketOptions, PacketSource};
 use crate::forward::{LivePort, PacketPort};
 use rxsteer_core::{CpuId, CpuSet, MAX_RX_QUEUES};
 use rxsteer_packet::LinkType;
@@ -212,9 +210,12 @@ fn open_packet(
             options.rx_queue = rx_queue;
             options.share = (own, sockets.into());
             let source = PacketSource::with(name, options.clone());
-            sources.push(Box::new(source.map_err(|error| error.on(name))?));
+            let source = source.map_err(|error| error.on(name))?;
+            if own == 0 {
+                links.push(source.link());
+            }
+            sources.push(Box::new(source));
         }
-        links.push(interface_link_type(name).map_err(|error| error.on(name))?);
         modes.push(match sockets {
             1 => "packet sockets".to_owned(),
             _ => format!("packet sockets, {sockets} receiving threads"),

@@ -2,6 +2,7 @@
 
 pub mod capture;
 pub mod live;
+mod live_error;
 pub mod memory;
 pub mod packet;
 pub mod synthetic;

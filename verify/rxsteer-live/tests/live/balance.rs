@@ -35,6 +35,17 @@ fn held(balance: &Value, cpu: u64) -> u64 {
     of.map_or(0, |held| held["buckets"].as_u64().unwrap())
 }
 
+/// The balance of the status once buckets have moved, or after some time.
+fn until_moved(socket: &str) -> Value {
+    let asked = Instant::now();
+    let mut shown = balance(socket);
+    while shown["moved"].as_u64() == Some(0) && asked.elapsed() < TIMEOUT {
+        std::thread::sleep(Duration::from_millis(200));
+        shown = balance(socket);
+    }
+    shown
+}
+
 #[test]
 fn buckets_move_and_flows_stay_in_order() {
     let test = "balance::buckets_move_and_flows_stay_in_order";
@@ -55,12 +66,7 @@ fn buckets_move_and_flows_stay_in_order() {
         // The sender takes all of CPU 0, which also receives.
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 1_000, &stop));
         let end = Stop(&stop);
-        let asked = Instant::now();
-        let mut shown = balance(&socket);
-        while shown["moved"].as_u64() == Some(0) && asked.elapsed() < TIMEOUT {
-            std::thread::sleep(Duration::from_millis(200));
-            shown = balance(&socket);
-        }
+        let shown = until_moved(&socket);
         assert_eq!(shown["problem"], Value::Null, "{shown}");
         // How many buckets move, and where to, depends on the other work of the CPUs.
         let moved = shown["moved"].as_u64().unwrap();
@@ -122,12 +128,7 @@ fn an_elephant_and_64_mice_stay_in_order_through_a_router() {
     let shown = std::thread::scope(|scope| {
         let sending = scope.spawn(|| source.send_until(testbed.sender(), 0, 1_000, &stop));
         let end = Stop(&stop);
-        let asked = Instant::now();
-        let mut shown = balance(&socket);
-        while shown["moved"].as_u64() == Some(0) && asked.elapsed() < TIMEOUT {
-            std::thread::sleep(Duration::from_millis(200));
-            shown = balance(&socket);
-        }
+        let shown = until_moved(&socket);
         // Buckets continue to move while the elephant never pauses.
         std::thread::sleep(Duration::from_secs(1));
         drop(end);
