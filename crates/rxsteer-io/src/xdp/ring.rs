@@ -109,6 +109,11 @@ impl<T: Copy> Producer<T> {
         self.consumed == self.next
     }
 
+    /// The number of written entries that the kernel had not taken when its position was last read.
+    pub(super) fn waiting(&self) -> u32 {
+        self.next.wrapping_sub(self.consumed)
+    }
+
     /// The number of entries that the kernel had taken when its position was last read, modulo 2³².
     pub(super) fn taken(&self) -> u32 {
         self.consumed

@@ -32,6 +32,8 @@ pub struct XdpSender {
     room: u32,
     /// Whether the ring holds frames that the driver does not take.
     is_stalled: bool,
+    /// Whether the interface was removed: the frames in the ring will never be sent.
+    is_gone: bool,
 }
 
 /// Frames in lent memory that are being written into a TX ring.
@@ -85,7 +87,7 @@ impl XdpSender {
         let shared = Some(&queue.socket);
         sys::bind(&socket, queue.ifindex, queue.number, libc::XDP_SHARED_UMEM, shared)
             .map_err(of)?;
-        Ok(XdpSender { queue, socket, ring, room: SEND_RING, is_stalled: false })
+        Ok(XdpSender { queue, socket, ring, room: SEND_RING, is_stalled: false, is_gone: false })
     }
 
     /// Prepares to send frames that lie in `lent`; `None` if they can't be sent from here, since the sockets that
@@ -98,7 +100,8 @@ impl XdpSender {
         self.room = self.ring.room();
         // ORDER: Acquire; pairs with the Release in `flush`. Frames of another thread wait, maybe of the same flows, and
         // they wait because there is no room.
-        if !self.is_stalled && self.queue.stalled.load(Ordering::Acquire) != 0 {
+        let others_stall = !self.is_stalled && self.queue.stalled.load(Ordering::Acquire) != 0;
+        if others_stall || self.is_gone {
             self.room = 0;
         }
         Some(Sending { sender: self, batch })
@@ -117,6 +120,13 @@ impl XdpSender {
                     Some(libc::EBUSY) => flushed.dropped += 1,
                     // Some frames are sent, or others must be sent first.
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {}
+                    // The socket has lost its interface (net/xdp/xsk.c, `xsk_check_common`).
+                    Some(libc::ENXIO) => {
+                        if !std::mem::replace(&mut self.is_gone, true) {
+                            flushed.dropped += self.ring.waiting();
+                        }
+                        tries = TRIES;
+                    }
                     // The interface is down.
                     _ => tries = TRIES,
                 }

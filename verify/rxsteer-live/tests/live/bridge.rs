@@ -378,6 +378,32 @@ fn egress_down(io: &str) {
     assert_eq!((seen.late, &report["reordered"]), (0, &0.into()), "{seen:?} {report}");
 }
 
+/// The egress interface is removed: no packet counts as delivered that was not sent.
+#[test]
+fn packets_for_an_interface_that_is_gone_are_dropped_and_counted() {
+    let test = "bridge::packets_for_an_interface_that_is_gone_are_dropped_and_counted";
+    let Some(_alone) = super::ready(test, &[], 2) else { return };
+    for io in ["xdp", "packet"] {
+        let testbed = row(LinkOptions::default());
+        let hosts = &testbed.namespaces;
+        let _pass = (io == "packet").then(|| pass(&testbed));
+        let live = Steering::live(&hosts[1], &arguments("rps", &["--io", io])).unwrap();
+        let traffic = Traffic { flows: 4, pace: Duration::from_micros(10), ..Traffic::default() };
+        let source = LiveFrames::new(&testbed.links[0], &traffic).unwrap();
+        hosts[1].ip("link del out1").unwrap();
+        source.send(&hosts[0], 0, 20_000).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        // Without interfaces it ends by itself.
+        hosts[1].ip("link del in0").unwrap();
+        let (status, report) = live.report().unwrap();
+        assert_eq!(status.code(), Some(1), "{io}: {report}");
+        let tx_full = report["dropped"]["tx_full"].as_u64().unwrap();
+        let delivered = report["delivered"].as_u64().unwrap();
+        // A host may send a frame by itself before.
+        assert!(tx_full > 1000 && delivered < 20, "{io}: {report}");
+    }
+}
+
 /// With packet sockets the kernel chooses the TX queue by the sending CPU: if flows can move, only one queue is
 /// allowed.
 #[test]
