@@ -255,23 +255,12 @@ impl BucketCounts {
         BucketCounts { counters: counters.collect(), buckets, row }
     }
 
-    /// Counts a packet that a slot or a desired CPU sends to `cpu`.
-    #[inline(always)]
-    pub(crate) fn count_elsewhere(&self, producer: u16, cpu: CpuId) {
-        self.count(producer, self.buckets + cpu.index(), FlowHash::NONE);
-    }
-
-    /// Counts a packet of `bucket`.
-    #[inline(always)]
-    pub(crate) fn count(&self, producer: u16, bucket: usize, hash: FlowHash) {
-        self.row(producer).count(bucket, hash);
-    }
-
     /// The counters of a producer.
     #[inline(always)]
     pub(crate) fn row(&self, producer: u16) -> Row<'_> {
         let first = usize::from(producer) * self.row;
-        Row(self.counters.get(first..first + self.row).unwrap_or_default())
+        let counters = self.counters.get(first..first + self.row).unwrap_or_default();
+        Row { counters, buckets: self.buckets }
     }
 
     /// Adds up the counts of all producers.
@@ -288,21 +277,69 @@ impl BucketCounts {
     }
 }
 
+/// Counts the packets of one producer by bucket, under policies with buckets. A trait, so that loops without buckets
+/// have no check for each packet. The check took 0.3 to 1 ns of the 9 to 11 ns of a decision (`cargo xtask bench --filter
+/// decide`).
+pub(crate) trait CountPackets: Copy {
+    /// Counts a packet of `bucket`.
+    fn in_bucket(self, bucket: usize, hash: FlowHash);
+
+    /// Counts a packet that a slot, a desired CPU or a rule sends to `cpu`.
+    fn elsewhere(self, cpu: CpuId);
+}
+
+/// There are no buckets, so nothing is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct NoBuckets;
+
+impl CountPackets for NoBuckets {
+    #[inline(always)]
+    fn in_bucket(self, _bucket: usize, _hash: FlowHash) {}
+
+    #[inline(always)]
+    fn elsewhere(self, _cpu: CpuId) {}
+}
+
+/// There may be buckets: for code that runs under every policy.
+impl CountPackets for Option<Row<'_>> {
+    #[inline(always)]
+    fn in_bucket(self, bucket: usize, hash: FlowHash) {
+        if let Some(row) = self {
+            row.in_bucket(bucket, hash);
+        }
+    }
+
+    #[inline(always)]
+    fn elsewhere(self, cpu: CpuId) {
+        if let Some(row) = self {
+            row.elsewhere(cpu);
+        }
+    }
+}
+
 /// The counters of one producer.
 #[derive(Clone, Copy)]
-pub(crate) struct Row<'a>(&'a [Counter]);
+pub(crate) struct Row<'a> {
+    /// One for each bucket, then one for each CPU.
+    counters: &'a [Counter],
+    buckets: usize,
+}
 
-impl Row<'_> {
-    /// Counts a packet of `bucket`.
+impl CountPackets for Row<'_> {
     #[inline(always)]
-    pub(crate) fn count(self, bucket: usize, hash: FlowHash) {
-        let Some(counter) = self.0.get(bucket) else { return };
+    fn in_bucket(self, bucket: usize, hash: FlowHash) {
+        let Some(counter) = self.counters.get(bucket) else { return };
         // ORDER: Relaxed, here and below: one thread writes it, and each number carries all of the information.
         let packets = counter.packets.load(Ordering::Relaxed).wrapping_add(1);
         counter.packets.store(packets, Ordering::Relaxed);
         if packets.is_multiple_of(SAMPLE) {
             counter.vote(hash);
         }
+    }
+
+    #[inline(always)]
+    fn elsewhere(self, cpu: CpuId) {
+        self.in_bucket(self.buckets + cpu.index(), FlowHash::NONE);
     }
 }
 
@@ -390,7 +427,7 @@ mod tests {
         let counts = BucketCounts::new(256, CpuId::new(3).unwrap(), 2);
         let large = || counts.read().large[7];
         let send = |n: u32, flow: &dyn Fn(u32) -> u32| {
-            (0..n).for_each(|n| counts.count(1, 7, FlowHash::from_raw(flow(n))));
+            (0..n).for_each(|n| counts.row(1).in_bucket(7, FlowHash::from_raw(flow(n))));
         };
         send(4000, &|n| n + 1000);
         assert_eq!(large(), FlowHash::NONE, "no flow of many small ones");

@@ -37,6 +37,15 @@ pub(crate) struct InSlots {
     candidates: Option<Arc<Candidates>>,
 }
 
+/// How sparse slots are given away: what [`InSlots`] says, read once per batch.
+#[derive(Clone, Copy)]
+pub(crate) struct SlotSettings<'a> {
+    /// The slots of each CPU.
+    pub(crate) loops: u8,
+    /// The counts of flows without a slot, and the packet that is admitted; `None` if all flows are admitted.
+    pub(crate) admission: Option<(&'a Candidates, u8)>,
+}
+
 /// The input for compiling policies.
 pub(crate) struct Tables<'a> {
     pub(crate) config: &'a SteerConfig,
@@ -94,15 +103,15 @@ impl Chooser {
 }
 
 impl InSlots {
-    /// The counts of flows without a slot, and the packet that is admitted; `None` if all flows are admitted.
     #[inline(always)]
-    pub(crate) fn admission(&self) -> Option<(&Candidates, u8)> {
-        self.candidates.as_deref().map(|candidates| (candidates, self.slots.after))
+    pub(crate) fn settings(&self) -> SlotSettings<'_> {
+        let admission = self.candidates.as_deref().map(|candidates| (candidates, self.slots.after));
+        SlotSettings { loops: self.slots.loops, admission }
     }
 
     /// Why a flow without a slot would not be admitted. It changes nothing.
     pub(crate) fn refused(&self, request: &SlotRequest) -> Option<NoSlot> {
-        let (candidates, after) = self.admission()?;
+        let (candidates, after) = self.settings().admission?;
         let before = candidates.peek(request).map_or(0, |known| known.packets);
         let packet = before.saturating_add(1);
         (packet < after).then_some(NoSlot::NotAdmitted { packet, after })

@@ -3,7 +3,8 @@
 //! ([`place`]).
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
-use crate::chooser::InSlots;
+use crate::balance::CountPackets;
+use crate::chooser::{InSlots, SlotSettings};
 use crate::counters::SteerCounts;
 use crate::cpu::CpuId;
 use crate::flow_limit::FlowLimiter;
@@ -139,25 +140,36 @@ pub(crate) trait Placing {
 }
 
 /// Places a flow in its sparse slot, or else by hash.
-pub(crate) struct BySlot<'a> {
-    pub(crate) rules: &'a Rules,
-    pub(crate) maps: &'a Maps,
-    pub(crate) single: Option<&'a Map>,
-    pub(crate) in_slots: &'a InSlots,
-    pub(crate) sparse: &'a SparseTable,
-    pub(crate) producer: u16,
+pub(crate) struct BySlot<'a, C> {
+    rules: &'a Rules,
+    slots: SlotSettings<'a>,
+    /// The slots, and the producer that asks for one.
+    table: (&'a SparseTable, u16),
+    by_hash: ByHash<'a, C>,
 }
 
-impl Placing for BySlot<'_> {
+impl<'a, C: CountPackets> BySlot<'a, C> {
+    pub(crate) fn new(
+        rules: &'a Rules,
+        maps: &'a Maps,
+        in_slots: &'a InSlots,
+        table: (&'a SparseTable, u16),
+        counts: C,
+    ) -> BySlot<'a, C> {
+        BySlot { rules, slots: in_slots.settings(), table, by_hash: ByHash::new(maps, counts) }
+    }
+}
+
+impl<C: CountPackets> Placing for BySlot<'_, C> {
     #[inline(always)]
     fn place(&self, packet: &Arrival) -> Target {
-        let map = self.single.unwrap_or_else(|| self.maps.of(packet));
-        self.rules.in_slot(packet, (self.maps, map), self.in_slots, self.sparse, self.producer)
+        let ByHash { counts, .. } = self.by_hash;
+        self.rules.in_slot(packet, self.by_hash.map(packet), self.slots, self.table, counts)
     }
 
     #[inline(always)]
     fn note_desired(&self, cpu: CpuId) {
-        self.maps.count_elsewhere(self.producer, cpu);
+        self.by_hash.note_desired(cpu);
     }
 }
 
@@ -172,22 +184,32 @@ impl Placing for Stays<'_> {
 }
 
 /// Places a flow by its hash.
-pub(crate) struct ByHash<'a> {
-    pub(crate) maps: &'a Maps,
-    pub(crate) single: Option<&'a Map>,
-    pub(crate) producer: u16,
+pub(crate) struct ByHash<'a, C> {
+    maps: &'a Maps,
+    single: Option<&'a Map>,
+    counts: C,
 }
 
-impl Placing for ByHash<'_> {
+impl<'a, C: CountPackets> ByHash<'a, C> {
+    pub(crate) fn new(maps: &'a Maps, counts: C) -> ByHash<'a, C> {
+        ByHash { maps, single: maps.single(), counts }
+    }
+
+    #[inline(always)]
+    fn map(&self, packet: &Arrival) -> &'a Map {
+        self.single.unwrap_or_else(|| self.maps.of(packet))
+    }
+}
+
+impl<C: CountPackets> Placing for ByHash<'_, C> {
     #[inline(always)]
     fn place(&self, packet: &Arrival) -> Target {
-        let map = self.single.unwrap_or_else(|| self.maps.of(packet));
-        self.maps.by_hash(packet, map, self.producer)
+        self.map(packet).by_hash(packet, self.counts)
     }
 
     #[inline(always)]
     fn note_desired(&self, cpu: CpuId) {
-        self.maps.count_elsewhere(self.producer, cpu);
+        self.counts.elsewhere(cpu);
     }
 }
 
@@ -198,13 +220,31 @@ pub(crate) struct Guarded<'a> {
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) rules: &'a Rules,
     pub(crate) socks: &'a SockFlowTable,
+    /// Whether the policy follows desired CPUs, and the table has any. Otherwise it need not be searched.
+    pub(crate) has_desired: bool,
 }
 
 impl Guarded<'_> {
+    /// [`Guarded::place_in`] with or without desired CPUs, which is examined once per batch.
+    #[inline(always)]
+    pub(crate) fn place<A: EnqueuePolicy>(
+        &mut self,
+        arrivals: &[Arrival],
+        enqueue: &mut A,
+        verdicts: &mut [Verdict],
+        placing: &impl Placing,
+    ) -> usize {
+        if self.has_desired {
+            self.place_in::<_, _, true>(arrivals, enqueue, verdicts, placing)
+        } else {
+            self.place_in::<_, _, false>(arrivals, enqueue, verdicts, placing)
+        }
+    }
+
     /// Chooses a CPU, asks the order guard and reserves room, packet by packet. Table entries are loaded for a
     /// list of packets before the first packet is decided on, so that the memory accesses overlap.
     #[inline(always)]
-    pub(crate) fn place<A: EnqueuePolicy, P: Placing, const RFS: bool>(
+    fn place_in<A: EnqueuePolicy, P: Placing, const RFS: bool>(
         &mut self,
         arrivals: &[Arrival],
         enqueue: &mut A,

@@ -1,7 +1,7 @@
 //! The CPU maps of the RX queues, or the table of buckets that replaces them.
 
 use crate::backlogs::Arrival;
-use crate::balance::{BucketCounts, Buckets};
+use crate::balance::{BucketCounts, Buckets, CountPackets, NoBuckets, Row};
 use crate::config::SteerConfig;
 use crate::cpu::{CpuId, CpuSet};
 use crate::rps::RpsMap;
@@ -29,11 +29,20 @@ pub(crate) struct Map {
     pub(crate) walk: Walk,
 }
 
-/// Picks the target from a map by the packet's hash.
+/// Picks the target from a map by the packet's hash, and counts nothing.
 #[inline(always)]
 pub(crate) fn by_hash(packet: &Arrival) -> impl Fn(&Map) -> Target {
-    let hash = packet.hash;
-    move |map| Target { cpu: map.rps.cpu(hash), by: TargetRule::Hash }
+    move |map| map.by_hash(packet, NoBuckets)
+}
+
+impl Map {
+    /// The target that the packet's hash picks. If the map is a table of buckets, the packet is counted.
+    #[inline(always)]
+    pub(crate) fn by_hash(&self, packet: &Arrival, counts: impl CountPackets) -> Target {
+        let index = self.rps.index(packet.hash);
+        counts.in_bucket(index, packet.hash);
+        Target { cpu: self.rps.entry(index), by: TargetRule::Hash }
+    }
 }
 
 impl Maps {
@@ -87,23 +96,10 @@ impl Maps {
         Maps { maps, of_queue: (0..local.len() as u16).collect(), counts }
     }
 
-    /// The target that the packet's hash picks from `map`, for `producer`. If the map is a table of buckets, the packet
-    /// is counted.
+    /// The counters of a producer's packets by bucket, if there are buckets.
     #[inline(always)]
-    pub(crate) fn by_hash(&self, packet: &Arrival, map: &Map, producer: u16) -> Target {
-        let index = map.rps.index(packet.hash);
-        if let Some(counts) = &self.counts {
-            counts.count(producer, index, packet.hash);
-        }
-        Target { cpu: map.rps.entry(index), by: TargetRule::Hash }
-    }
-
-    /// Counts a packet that another rule sends to `cpu`, if there are buckets.
-    #[inline(always)]
-    pub(crate) fn count_elsewhere(&self, producer: u16, cpu: CpuId) {
-        if let Some(counts) = &self.counts {
-            counts.count_elsewhere(producer, cpu);
-        }
+    pub(crate) fn row(&self, producer: u16) -> Option<Row<'_>> {
+        self.counts.as_ref().map(|counts| counts.row(producer))
     }
 
     /// The map of the packet's queue, if a map can steer the packet.

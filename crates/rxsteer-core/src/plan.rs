@@ -4,14 +4,14 @@
 
 use crate::admission::Candidates;
 use crate::backlogs::Arrival;
-use crate::balance::{Buckets, Counted};
+use crate::balance::{Buckets, CountPackets, Counted};
 use crate::balancer::Move;
 use crate::bound::Bindings;
-use crate::chooser::{Chooser, InSlots, Rule, Tables};
+use crate::chooser::{Chooser, Rule, SlotSettings, Tables};
 use crate::config::{ConfigError, SteerConfig};
 use crate::cpu::{CpuId, CpuSet};
 use crate::flow::FlowHash;
-use crate::maps::{Map, Maps};
+use crate::maps::Map;
 use crate::matching::{Matcher, PacketRule, RulePolicy, Targets};
 use crate::policy::Fallback;
 use crate::rfs::SockFlowTable;
@@ -229,7 +229,7 @@ impl Plan {
         match self.rules.matched_target(packet).or_else(desired) {
             Some(target) => {
                 if let Some(buckets) = &self.buckets {
-                    buckets.counts.count_elsewhere(producer, target.cpu);
+                    buckets.counts.row(producer).elsewhere(target.cpu);
                 }
                 target
             }
@@ -384,11 +384,14 @@ impl Rules {
             Rule::Bound(bindings) => self.bound(bindings, packet),
             Rule::Rps(maps) => match maps.map(packet) {
                 None => self.local(packet),
-                Some(map) => maps.by_hash(packet, map, producer),
+                Some(map) => map.by_hash(packet, maps.row(producer)),
             },
             Rule::Sparse(maps, in_slots) => match maps.map(packet) {
                 None => self.local(packet),
-                Some(map) => self.in_slot(packet, (maps, map), in_slots, sparse, producer),
+                Some(map) => {
+                    let slots = in_slots.settings();
+                    self.in_slot(packet, map, slots, (sparse, producer), maps.row(producer))
+                }
             },
         }
     }
@@ -405,18 +408,18 @@ impl Rules {
     pub(crate) fn in_slot(
         &self,
         packet: &Arrival,
-        (maps, map): (&Maps, &Map),
-        in_slots: &InSlots,
-        sparse: &SparseTable,
-        producer: u16,
+        map: &Map,
+        slots: SlotSettings<'_>,
+        (sparse, producer): (&SparseTable, u16),
+        counts: impl CountPackets,
     ) -> Target {
-        let (request, loops) = (self.slot_request(packet, producer), in_slots.slots.loops);
-        match sparse.find(&request, &map.walk, loops, in_slots.admission()) {
+        let request = self.slot_request(packet, producer);
+        match sparse.find(&request, &map.walk, slots.loops, slots.admission) {
             Some(cpu) => {
-                maps.count_elsewhere(producer, cpu);
+                counts.elsewhere(cpu);
                 Target { cpu, by: TargetRule::Slot }
             }
-            None if self.fallback == Fallback::Hash => maps.by_hash(packet, map, producer),
+            None if self.fallback == Fallback::Hash => map.by_hash(packet, counts),
             None => self.local(packet),
         }
     }
@@ -427,7 +430,7 @@ impl Rules {
         // Only packets that asked for a slot were counted.
         if !matches!(target.by, TargetRule::Matched | TargetRule::Rfs)
             && let Rule::Sparse(_, in_slots) = &self.chooser(packet).rule
-            && let Some((candidates, _)) = in_slots.admission()
+            && let Some((candidates, _)) = in_slots.settings().admission
         {
             candidates.take_back(&self.slot_request(packet, producer));
         }

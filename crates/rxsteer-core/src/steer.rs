@@ -15,6 +15,7 @@
 //!   and have no cost for it.
 
 use crate::backlogs::{Arrival, Backlogs, Refusal};
+use crate::balance::NoBuckets;
 use crate::chooser::{Chooser, Rule};
 use crate::config::{ConfigError, SteerConfig};
 use crate::counters::SteerCounts;
@@ -27,7 +28,7 @@ use crate::loops::{
 use crate::maps::by_hash;
 use crate::order::{DevFlow, FlowTables, allowed};
 use crate::plan::Plan;
-use crate::target::{Target, TargetRule};
+use crate::target::TargetRule;
 use crate::transition::Transition;
 use crate::verdict::Verdict;
 use alloc::boxed::Box;
@@ -192,45 +193,39 @@ impl Steering {
             return self.decide_with_rules(arrivals, enqueue, verdicts);
         }
         let Plan { rules, socks, sparse, .. } = &*self.plan;
+        let Chooser { rfs, rule } = &rules.policy;
         let mut guarded = Guarded {
             flows: &mut self.flows,
             counts: &mut self.counts,
             scratch: &mut self.scratch,
             rules,
             socks,
+            has_desired: *rfs && socks.has_desired(),
         };
-        // A table without any desired CPU need not be searched.
-        let Chooser { rfs, rule } = &rules.policy;
-        let has_desired = *rfs && socks.has_desired();
+        let producer = enqueue.backlogs().producer();
         match rule {
             Rule::Sparse(maps, in_slots) => {
-                let (single, producer) = (maps.single(), enqueue.backlogs().producer());
-                let place = BySlot { rules, maps, single, in_slots, sparse, producer };
-                if has_desired {
-                    guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
-                } else {
-                    guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
+                let table = (&**sparse, producer);
+                match maps.row(producer) {
+                    None => {
+                        let by_slot = BySlot::new(rules, maps, in_slots, table, NoBuckets);
+                        guarded.place(arrivals, enqueue, verdicts, &by_slot)
+                    }
+                    Some(row) => {
+                        let by_slot = BySlot::new(rules, maps, in_slots, table, row);
+                        guarded.place(arrivals, enqueue, verdicts, &by_slot)
+                    }
                 }
             }
-            Rule::Rps(maps) if *rfs => {
-                let (single, producer) = (maps.single(), enqueue.backlogs().producer());
-                let place = ByHash { maps, single, producer };
-                if has_desired {
-                    guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
-                } else {
-                    guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
-                }
-            }
-            Rule::Rps(maps) if let Some(buckets) = &maps.counts => {
-                let row = buckets.row(enqueue.backlogs().producer());
+            Rule::Rps(maps) if *rfs => match maps.row(producer) {
+                None => guarded.place(arrivals, enqueue, verdicts, &ByHash::new(maps, NoBuckets)),
+                Some(row) => guarded.place(arrivals, enqueue, verdicts, &ByHash::new(maps, row)),
+            },
+            Rule::Rps(maps) if let Some(row) = maps.row(producer) => {
                 let counts = (guarded.counts, TargetRule::Hash);
                 place(arrivals, enqueue, verdicts, counts, |packet| match maps.map(packet) {
                     None => rules.local(packet),
-                    Some(map) => {
-                        let bucket = map.rps.index(packet.hash);
-                        row.count(bucket, packet.hash);
-                        Target { cpu: map.rps.entry(bucket), by: TargetRule::Hash }
-                    }
+                    Some(map) => map.by_hash(packet, row),
                 })
             }
             Rule::Rps(maps) => match maps.single() {
@@ -257,14 +252,7 @@ impl Steering {
                 let counts = (guarded.counts, TargetRule::Bound);
                 place(arrivals, enqueue, verdicts, counts, |packet| rules.bound(bindings, packet))
             }
-            Rule::None if *rfs => {
-                let place = Stays(rules);
-                if has_desired {
-                    guarded.place::<_, _, true>(arrivals, enqueue, verdicts, &place)
-                } else {
-                    guarded.place::<_, _, false>(arrivals, enqueue, verdicts, &place)
-                }
-            }
+            Rule::None if *rfs => guarded.place(arrivals, enqueue, verdicts, &Stays(rules)),
             Rule::None => {
                 let counts = (guarded.counts, TargetRule::Local);
                 place(arrivals, enqueue, verdicts, counts, |packet| rules.local(packet))
