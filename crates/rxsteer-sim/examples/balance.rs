@@ -145,6 +145,7 @@ fn scenario(case: &Case, cpus: u16, policy: Policy) -> Scenario {
             .map(|core| Cpu { speed: if core == 0 { 1000.0 } else { 1.0 }, core, cache: 0 })
             .collect(),
         smt_speed: 1.0,
+        pauses: vec![],
         nics: vec![Nic {
             name: "eth0".to_owned(),
             rate: 1e11,

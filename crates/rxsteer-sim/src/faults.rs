@@ -1,11 +1,11 @@
 //! Random faults during a run, by seed: CPUs that go offline and come back, slow CPUs, bursts, overload, steps of
-//! the clock, other policies and sizes. Whatever the faults, no flow may be overtaken and no packet lost
+//! the clock, pauses, other policies and sizes. Whatever the faults, no flow may be overtaken and no packet lost
 //! uncounted; [`crate::soak`] checks this.
 //!
 //! Guarantees for the faults: the same scenario, seed and count give the same faults; a scenario file could
 //! contain each of them; and at least one CPU stays online.
 
-use crate::scenario::{Event, EventKind, Scenario, Steering};
+use crate::scenario::{Event, EventKind, Pause, Scenario, Steering};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rxsteer_core::matching::{Action, RulePolicy};
@@ -35,9 +35,13 @@ pub fn add(scenario: &Scenario, seed: u64, count: u32) -> Scenario {
     for _ in 0..count {
         draw.fault(&mut events);
     }
+    let mut pauses = scenario.pauses.clone();
+    if count > 0 && pauses.is_empty() {
+        pauses = draw.pauses();
+    }
     // The sort is stable, so events with the same time stay in the order in which they were drawn.
     events.sort_by_key(|event| event.at_ns);
-    Scenario { events, ..scenario.clone() }
+    Scenario { events, pauses, ..scenario.clone() }
 }
 
 /// Draws faults for a scenario.
@@ -148,6 +152,18 @@ impl<'a> Draw<'a> {
         if let Some(at_ns) = self.later(at_ns) {
             events.push(Event { at_ns, what: EventKind::Speed(cpu, speed) });
         }
+    }
+
+    /// Up to three kinds of pauses, in which CPUs spend at most a third of the time.
+    fn pauses(&mut self) -> Vec<Pause> {
+        let kinds = self.below(4);
+        let mut pauses = Vec::new();
+        for _ in 0..kinds {
+            let every_ns = 9 + (self.scenario.duration_ns >> self.below(16));
+            let lasts_ns = 1 + self.below(every_ns / 9);
+            pauses.push(Pause { every_ns, lasts_ns });
+        }
+        pauses
     }
 
     /// Enough packets to fill every queue.
@@ -316,7 +332,14 @@ mod tests {
                 }
             }
             // Nothing else of the scenario changes.
-            assert_eq!(Scenario { events: scenario.events.clone(), ..faulty }, scenario);
+            assert_eq!(
+                Scenario {
+                    events: scenario.events.clone(),
+                    pauses: scenario.pauses.clone(),
+                    ..faulty
+                },
+                scenario
+            );
         }
         assert_eq!(kinds.len(), 13, "{kinds:?}");
     }

@@ -42,6 +42,7 @@ pub(crate) fn scenario() -> Scenario {
         warm_up_ns: 2_000_000,
         cpus: (0..4).map(|core| Cpu { speed: 1.0, core, cache: core / 2 }).collect(),
         smt_speed: 1.0,
+        pauses: vec![],
         nics: vec![Nic {
             name: "eth0".to_owned(),
             rate: 1e9,

@@ -29,6 +29,8 @@ pub struct Scenario {
     pub cpus: Vec<Cpu>,
     /// The speed of each of two busy SMT siblings, as a share of the speed of one alone.
     pub smt_speed: f64,
+    /// Pauses of the CPUs; none on a machine that always runs.
+    pub pauses: Vec<Pause>,
     /// The NICs. Their RX queues are numbered consecutively, NIC by NIC.
     pub nics: Vec<Nic>,
     /// The costs.
@@ -54,6 +56,18 @@ pub struct Cpu {
     pub core: u16,
     /// CPUs with the same number share a last-level cache.
     pub cache: u16,
+}
+
+/// A kind of pauses. Each CPU of the scenario has them, at random times (a Poisson process), independently of the others.
+/// A paused CPU does nothing: work in hand takes longer by the whole pause, and a CPU that is woken meanwhile begins
+/// afterwards. A hypervisor that runs another guest pauses the CPUs of a virtual machine, and an interrupt of the firmware
+/// (SMI) those of any machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The mean time from the beginning of one pause to that of the next, of a CPU.
+    pub every_ns: u64,
+    /// How long each of them lasts.
+    pub lasts_ns: u64,
 }
 
 /// One NIC.

@@ -30,6 +30,7 @@ pub(crate) fn scenario() -> Scenario {
         warm_up_ns: 1_000_000,
         cpus: (0..2).map(|core| Cpu { speed: 1.0, core, cache: 0 }).collect(),
         smt_speed: 1.0,
+        pauses: vec![],
         nics: vec![Nic {
             name: "eth0".to_owned(),
             rate: 1e9,

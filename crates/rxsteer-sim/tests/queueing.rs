@@ -63,6 +63,44 @@ fn packets_wait_as_in_m_d_1() {
     }
 }
 
+/// Pauses are like packets of a higher priority: the mean time in an M/D/1 queue with preemption (e.g. Gross and Harris,
+/// Fundamentals of Queueing Theory, priority queues).
+#[test]
+fn packets_wait_for_pauses_as_for_packets_of_a_higher_priority() {
+    const SERVICE_NS: f64 = 1000.0;
+    const PAUSE: Pause = Pause { every_ns: 50_000, lasts_ns: 5_000 };
+    let (every, lasts) = (PAUSE.every_ns as f64, PAUSE.lasts_ns as f64);
+    let paused = lasts / every;
+    // Packets that wait for the CPU that receives them reach the other one together, not at random times, which matters
+    // under load.
+    let of_policies: [(&str, &str, &[f64]); 2] =
+        [("none", "0", &[0.01, 0.5, 0.8]), ("rps", "1", &[0.01])];
+    for (policy, over, loads) in of_policies {
+        for &load in loads {
+            let mut scenario = free_machine(2, policy, over);
+            scenario.pauses = vec![PAUSE];
+            scenario.costs.protocol = SERVICE_NS;
+            scenario.duration_ns = 6_000_000_000;
+            scenario.traffic = vec![traffic("packets", 1, constant(load * 1e9 / SERVICE_NS))];
+            let result = run(&scenario, 1).unwrap();
+            let in_progress = (lasts * paused + SERVICE_NS * load) / 2.0;
+            let of_packet = SERVICE_NS + in_progress / (1.0 - paused - load);
+            let mut theory = of_packet / (1.0 - paused);
+            if policy == "rps" {
+                // The CPU that receives them has pauses, but nothing else to do.
+                theory += lasts * paused / 2.0 / (1.0 - paused);
+            }
+            let simulated = result.traffic[0].latency.mean;
+            let off = simulated / theory - 1.0;
+            let what = format!("{policy}, load {load}");
+            assert!(off.abs() < 0.03, "{what}: {simulated:.1} ns, by theory {theory:.1} ns");
+            // A pause is no work.
+            let busy = result.cpus[usize::from(policy == "rps")].busy();
+            assert!((busy - load).abs() < 0.01, "{what}: busy {busy}");
+        }
+    }
+}
+
 /// Requests with exponential service, from clients with pauses; there are so many clients that the arrivals are a
 /// Poisson process. Threads on one CPU are one server; threads that any idle CPU takes are as many servers as there are
 /// CPUs.

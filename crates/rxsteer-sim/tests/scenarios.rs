@@ -71,10 +71,14 @@ fn sparse_flows_of_the_small_router_have_cpus_of_their_own() {
 }
 
 /// Keys with values at the ends of their ranges.
-const EXTREMES: [(&str, &[&str]); 30] = [
+const EXTREMES: [(&str, &[&str]); 31] = [
     ("machine.cpus", &["4", "5", "300"]),
     ("machine.speed", &["0.000001", "1000", "0.1"]),
     ("machine.smt_speed", &["0.01", "1"]),
+    (
+        "pause",
+        &["[{ every = \"1ms\", lasts = \"900us\" }]", "[{ every = \"24h\", lasts = \"1ns\" }]"],
+    ),
     ("nic.0.rate", &["1", "1Mbit", "800Gbit"]),
     ("nic.0.queues", &["2", "100"]),
     ("nic.0.ring", &["1", "1048576"]),

@@ -213,7 +213,7 @@ fn lines(text: &mut String, row: &Row) {
 
 /// The result for one figure, and whether the goals are met, if there is a verdict.
 fn result(score: &Score, verdict: bool) -> String {
-    let Score { what, adjusted, rows, simulator, null, nearer, farther, pairs } = score;
+    let Score { what, adjusted, rows, precise, simulator, null, nearer, farther, pairs } = score;
     let goal = |met: bool| match (verdict, met) {
         (false, _) => "",
         (true, true) => " (met)",
@@ -230,9 +230,9 @@ fn result(score: &Score, verdict: bool) -> String {
         format!("goal: all rows within 25 %{}", goal(simulator.within_quarter == *rows))
     };
     let summary = |name: &str, errors: &Errors| {
-        let Errors { mean, worst, within_quarter, right_order } = errors;
+        let Errors { mean, worst, within_quarter, precise_within_quarter, right_order } = errors;
         format!(
-            "{name} {:.1} % in the mean, {:.1} % in the worst row, {within_quarter} within 25 %, {right_order} of {pairs} pairs of methods in the right order",
+            "{name} {:.1} % in the mean, {:.1} % in the worst row, {within_quarter} within 25 % ({precise_within_quarter} of the {precise} rows with a measured interval that narrow), {right_order} of {pairs} pairs of methods in the right order",
             100.0 * mean,
             100.0 * worst
         )

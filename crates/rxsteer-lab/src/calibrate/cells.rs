@@ -22,7 +22,7 @@ pub const RULES: u32 = 200;
 pub const CONNECTIONS: u32 = 50;
 /// Requests per second for each CPU while the CPUs have little to do. With ten times fewer, the CPUs sleep so long
 /// between requests that waking up takes most of the time, which does not happen on a loaded machine.
-const LIGHT: u32 = 10_000;
+pub(crate) const LIGHT: u32 = 10_000;
 /// The CPU to which packets are handed.
 const TARGET: usize = 1;
 

@@ -19,6 +19,7 @@
 //! Invariant: the costs of a method add up to its three measured times; see [`CostSet::of`].
 
 mod cells;
+mod pauses;
 mod scenario;
 
 use crate::error::Result;
@@ -26,9 +27,13 @@ use crate::experiment::Machine;
 use crate::method::Method;
 use crate::rounds::{Rounds, interleaved};
 use cells::{Cell, Once};
+use pauses::Pauses;
 use serde::Serialize;
+use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
+pub(crate) use cells::LIGHT;
 pub use cells::{CONNECTIONS, INLINE_FLOWS, INLINE_LENGTH, METHODS, RULES};
 pub use scenario::{CostSet, Steered};
 pub(crate) use scenario::{requests_set, rules_set};
@@ -102,6 +107,9 @@ impl Time {
     }
 }
 
+/// How long the machine is watched for pauses after each measurement.
+const WATCHED: Duration = Duration::from_millis(40);
+
 /// Measures in `rounds` interleaved rounds; `quick`: with few frames. `progress` is called before each measurement with the number of
 /// those that are done, the number of all, and what is measured next.
 ///
@@ -116,7 +124,13 @@ pub fn calibrate(
 ) -> Result<Calibration> {
     let cells = cells::all();
     let names: Vec<String> = cells.iter().map(Cell::name).collect();
-    let measure = |index: usize| cells[index].measure(quick);
+    // The machine is watched for pauses between all measurements, since a host's pauses change from minute to minute.
+    let pauses = RefCell::new(Pauses::default());
+    let measure = |index: usize| {
+        let figure = cells[index].measure(quick)?;
+        pauses.borrow_mut().watch(WATCHED)?;
+        Ok(figure)
+    };
     let measured = interleaved(&names, rounds, stop, progress, measure)?;
     let failures = measured.failures(&names);
     let Rounds { series, complete, partial, steal_percent } = measured;
@@ -125,7 +139,9 @@ pub fn calibrate(
     let machine = Machine::here();
     let all: Option<Vec<&Time>> = times.iter().map(Option::as_ref).collect();
     let scenario = match all {
-        Some(all) if !partial => scenario::text(&machine, &cells, &all, rounds, quick),
+        Some(all) if !partial => {
+            scenario::text(&machine, (&cells, &all), &pauses.borrow().kinds(), rounds, quick)
+        }
         _ => String::new(),
     };
     Ok(Calibration {

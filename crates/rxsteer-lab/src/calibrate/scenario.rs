@@ -8,6 +8,7 @@ use crate::experiment::Machine;
 use crate::forwarding::End;
 use crate::method::Method;
 use rxsteer_sim::costs::{COSTS, default_costs};
+use rxsteer_sim::scenario::Pause;
 use std::fmt::Write;
 
 /// Packets per poll.
@@ -111,8 +112,8 @@ fn flow_costs(more: f64, many: f64) -> (f64, f64) {
 /// The text of the scenario. `times` are those of `cells`.
 pub(super) fn text(
     machine: &Machine,
-    cells: &[Cell],
-    times: &[&Time],
+    (cells, times): (&[Cell], &[&Time]),
+    pauses: &[Pause],
     rounds: usize,
     quick: bool,
 ) -> String {
@@ -257,6 +258,19 @@ pub(super) fn text(
                 writeln!(sets, "{key} = {p99:.1}  # the 99th percentile, measured with: {what}");
         }
     }
+    let paused: f64 = pauses.iter().map(|of| of.lasts_ns as f64 / of.every_ns as f64).sum();
+    let _ = write!(
+        sets,
+        "\n# Pauses of a busy CPU: {:.2} % of the time. The costs above contain them. So `rxsteer lab validate` reduces the\n\
+         # costs by this share when it simulates open loops of requests with these pauses, which their latencies depend on.\n",
+        100.0 * paused
+    );
+    for Pause { every_ns, lasts_ns } in pauses {
+        let _ = writeln!(
+            sets,
+            "[[measured.pauses]]\nevery = \"{every_ns}ns\"\nlasts = \"{lasts_ns}ns\""
+        );
+    }
     let short = if quick { " A short run: these figures prove nothing." } else { "" };
     format!(
         "# The costs of packets on this machine: {}, {} CPUs, Linux {}.\n\
@@ -362,7 +376,8 @@ mod tests {
             .collect();
         let times: Vec<&Time> = owned.iter().collect();
         let machine = Machine { cpus: 2, ..Machine::default() };
-        let text = text(&machine, &cells, &times, 2, true);
+        let pause = Pause { every_ns: 10_000_000, lasts_ns: 50_000 };
+        let text = text(&machine, (&cells, &times), &[pause], 2, true);
         for method in METHODS {
             let set = ("costs.set".to_owned(), method.simulated().0.to_owned());
             let scenario = rxsteer_sim::file::read(&text, "x.toml", &[set]);

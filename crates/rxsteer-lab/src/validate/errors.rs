@@ -6,6 +6,14 @@ use serde::Serialize;
 /// If the ends of a reference's interval have a larger ratio than this, the machine is too noisy for a verdict.
 const MAX_NOISE: f64 = 1.25;
 
+/// The error that the goals allow a single row.
+const QUARTER: f64 = 0.25;
+
+/// Whether the measurement is precise enough to judge an error of a quarter.
+fn is_precise(figure: &Figure) -> bool {
+    [figure.low, figure.high].iter().all(|end| (end / figure.median - 1.0).abs() <= QUARTER)
+}
+
 /// Absolute errors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Errors {
@@ -15,6 +23,8 @@ pub struct Errors {
     pub worst: f64,
     /// Rows with an error of at most a quarter.
     pub within_quarter: usize,
+    /// The same among the rows that were measured to within a quarter ([`Score::precise`]).
+    pub precise_within_quarter: usize,
     /// Of the pairs of methods whose measured intervals under the same load do not overlap, how many are predicted in
     /// the right order.
     pub right_order: usize,
@@ -29,6 +39,9 @@ pub struct Score {
     pub adjusted: bool,
     /// Rows.
     pub rows: usize,
+    /// Rows whose measured interval has both ends within a quarter of its median. The others can neither confirm nor
+    /// refute a prediction to within a quarter.
+    pub precise: usize,
     /// The simulator's errors.
     pub simulator: Errors,
     /// The null model's errors.
@@ -94,7 +107,11 @@ fn score(rows: &[Row], (what, expected, measured): &Of, adjusted: bool) -> Optio
         Errors {
             mean: each().sum::<f64>() / all.len() as f64,
             worst: each().fold(0.0, f64::max),
-            within_quarter: each().filter(|error| *error <= 0.25).count(),
+            within_quarter: each().filter(|error| *error <= QUARTER).count(),
+            precise_within_quarter: all
+                .iter()
+                .filter(|row| is_precise(&row.3) && error(of(row), &row.3) <= QUARTER)
+                .count(),
             right_order: pairs.iter().filter(|(a, b)| of(a) < of(b)).count(),
         }
     };
@@ -108,6 +125,7 @@ fn score(rows: &[Row], (what, expected, measured): &Of, adjusted: bool) -> Optio
         what,
         adjusted,
         rows: all.len(),
+        precise: all.iter().filter(|row| is_precise(&row.3)).count(),
         simulator: errors(|row| row.1),
         null: errors(|row| row.2),
         nearer: nearer(1.0),
@@ -175,17 +193,31 @@ mod tests {
         ];
         let scores = scores(&rows);
         let [first, adjusted] = scores[..] else { panic!("{scores:?}") };
-        let Errors { mean, worst, within_quarter, right_order } = first.simulator;
+        let Errors { mean, worst, within_quarter, right_order, .. } = first.simulator;
         assert!((mean - (0.1 + 0.25 + 0.5) / 3.0).abs() < 1e-9, "{first:?}");
         assert!((worst - 0.5).abs() < 1e-9, "{first:?}");
         // RPS is predicted above no steering, rxsteer is not.
         assert_eq!((within_quarter, right_order, first.pairs), (2, 1, 2));
+        assert_eq!((first.precise, first.simulator.precise_within_quarter), (3, 2));
         // The null model predicts that all are equal, which is not an order.
         assert_eq!(first.null.right_order, 0);
         // It is right about no steering, as wrong about rxsteer, and wrong about RPS.
         assert_eq!((first.nearer, first.farther), (1, 1));
         // 99 instead of 110 beside 100.
         assert!(adjusted.adjusted && adjusted.simulator.mean > mean, "{adjusted:?}");
+    }
+
+    #[test]
+    fn measurement_of_wide_interval_judges_no_prediction() {
+        let rows = [
+            row(Method::None, 110.0, 100.0, [60.0, 140.0]),
+            row(Method::KernelRps, 150.0, 100.0, [99.0, 101.0]),
+        ];
+        let [first, _] = scores(&rows)[..] else { panic!() };
+        assert_eq!((first.simulator.within_quarter, first.null.within_quarter), (1, 2));
+        assert_eq!(first.precise, 1);
+        let Score { simulator, null, .. } = first;
+        assert_eq!((simulator.precise_within_quarter, null.precise_within_quarter), (0, 1));
     }
 
     #[test]

@@ -250,9 +250,9 @@ impl Prediction {
 
     /// Measures it once.
     fn measure(&self, quick: bool) -> Result<Once> {
-        let time = Duration::from_millis(if quick { 100 } else { 300 });
         match &self.load {
             Load::Forward(load) => {
+                let time = Duration::from_millis(if quick { 100 } else { 300 });
                 let cpus: Vec<usize> = (load.first_cpu..=1).collect();
                 let forwarding = Forwarding {
                     method: self.method,
@@ -272,6 +272,8 @@ impl Prediction {
             }
             Load::Requests(load) => {
                 let Calls { connections, rate, .. } = *load;
+                // Rare and long pauses decide the p99 of latencies.
+                let time = Duration::from_millis(if quick { 100 } else { 1000 });
                 let requests =
                     Requests { method: self.method, connections, rate, work: load.work(), time };
                 let answered = requests.measure()?;

@@ -6,9 +6,15 @@ use super::{
 };
 use crate::Scenario;
 use crate::costs::COSTS;
-use crate::scenario::{Interrupts, Load, Nic, Steering, Traffic};
+use crate::scenario::{Interrupts, Load, Nic, Pause, Steering, Traffic};
 use rxsteer_core::limits::{MAX_BACKLOG, MAX_RX_QUEUES};
 use rxsteer_core::{ConfigError, CpuId, CpuSet, PacketRule};
+
+/// The largest number of kinds of pauses.
+const MAX_PAUSES: u64 = 64;
+
+/// The largest share of the time in which a CPU is paused.
+const MAX_PAUSED: f64 = 0.9;
 
 pub(super) fn check(scenario: &Scenario) -> Checked {
     if scenario.cpus.is_empty() {
@@ -20,6 +26,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
         within("machine.speed", cpu.speed, SPEEDS, &what)?;
     }
     within("machine.smt_speed", scenario.smt_speed, 0.01..=1.0, "of a lone CPU's speed")?;
+    check_pauses(&scenario.pauses)?;
     check_nics(scenario)?;
     let mut costs = scenario.costs;
     for cost in &COSTS {
@@ -27,6 +34,29 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
         within(path, *(cost.field)(&mut costs), 0.0..=cost.most, cost.unit)?;
     }
     check_scheduler(scenario)
+}
+
+fn check_pauses(pauses: &[Pause]) -> Checked {
+    let mut share = 0.0;
+    up_to("pause", pauses.len() as u64, MAX_PAUSES, "kinds of pauses")?;
+    for (index, Pause { every_ns, lasts_ns }) in pauses.iter().enumerate() {
+        let at = |key: &str| format!("pause.{index}.{key}");
+        for (key, ns) in [("every", *every_ns), ("lasts", *lasts_ns)] {
+            some(at(key), ns, MAX_TIME_NS)?;
+        }
+        share += *lasts_ns as f64 / *every_ns as f64;
+    }
+    if share > MAX_PAUSED {
+        return refuse(
+            "pause",
+            format!(
+                "the CPUs would be paused {:.0} % of the time; more than {:.0} % is not possible",
+                100.0 * share,
+                100.0 * MAX_PAUSED
+            ),
+        );
+    }
+    Ok(())
 }
 
 fn check_nics(scenario: &Scenario) -> Checked {

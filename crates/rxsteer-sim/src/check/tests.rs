@@ -1,7 +1,7 @@
 //! Invalid scenarios are refused, each with its reason and its place; values at a limit are accepted.
 
 use super::*;
-use crate::scenario::{Event, EventKind, Interrupts, Load, Recorded, RecordedPacket};
+use crate::scenario::{Event, EventKind, Interrupts, Load, Pause, Recorded, RecordedPacket};
 use rxsteer_core::{CpuId, Policy, Slots};
 
 fn good() -> Scenario {
@@ -16,10 +16,14 @@ fn event(at_ns: u64, what: EventKind) -> Event {
     Event { at_ns, what }
 }
 
+fn pause(every_ns: u64, lasts_ns: u64) -> Pause {
+    Pause { every_ns, lasts_ns }
+}
+
 type Change = fn(&mut Scenario);
 
 /// Changes that make a scenario invalid, with the key that is reported and a part of the reason.
-const IMPOSSIBLE: [(Change, &str, &str); 42] = [
+const IMPOSSIBLE: [(Change, &str, &str); 45] = [
     (|s| s.duration_ns = 0, "duration", "duration is 0"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),
     (|s| s.warm_up_ns = s.duration_ns, "warm_up", "leaves nothing"),
@@ -31,6 +35,9 @@ const IMPOSSIBLE: [(Change, &str, &str); 42] = [
     (|s| s.cpus[0].speed = -1.0, "machine.speed", "-1"),
     (|s| s.cpus[0].speed = 1e9, "machine.speed", "1000000000"),
     (|s| s.smt_speed = 0.0, "machine.smt_speed", "0"),
+    (|s| s.pauses = vec![pause(0, 1)], "pause.0.every", "must be 1 to"),
+    (|s| s.pauses = vec![pause(10, 5), pause(10, 5)], "pause", "paused 100 % of the time"),
+    (|s| s.pauses = vec![pause(1000, 1); 65], "pause", "too much"),
     (|s| s.nics.clear(), "nic", "no network card"),
     (|s| s.nics[1].name = "a".into(), "nic.1.name", "two cards"),
     (|s| s.nics[0].rate = 0.0, "nic.0.rate", "carries nothing"),

@@ -37,6 +37,8 @@ pub(crate) enum Other {
     Timeout { connection: u32 },
     /// An event of the scenario.
     Event { index: u32 },
+    /// A pause of this kind begins on the CPU.
+    Pause { cpu: u16, kind: u16 },
     /// The scheduler balances waiting threads.
     Balance,
     /// An interval of the policy's buckets ends.

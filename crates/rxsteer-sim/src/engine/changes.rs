@@ -113,6 +113,7 @@ impl World<'_> {
             self.calendar.note(event.at_ns, Other::Event { index });
         }
         self.note_interval();
+        self.note_pauses();
         let every = self.scenario.scheduler.balance_ns;
         let may_move = self.scenario.scheduler.placement != Placement::Pinned;
         if every > 0 && may_move && !self.threads.is_empty() {

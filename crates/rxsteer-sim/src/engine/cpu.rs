@@ -27,6 +27,8 @@ pub(crate) enum Work {
     Backlog(u16),
     /// A packet that a thread reads, or a part of its work.
     Thread(u32),
+    /// A pause of a CPU that had nothing in hand.
+    Pause,
 }
 
 /// The activity of a CPU.
@@ -68,9 +70,18 @@ pub(crate) struct CurrentWork {
     pub(crate) extra: f64,
     /// Nanoseconds that a cost of 1 ns takes.
     pub(crate) ns_per_cost: f64,
+    /// How long the CPU was paused meanwhile, and until when it is.
+    pub(crate) paused_ns: u64,
+    pub(crate) paused_until_ns: u64,
 }
 
 impl CurrentWork {
+    /// How long the CPU has worked on it at `now`, pauses left out.
+    pub(crate) fn lasted_ns(&self, now: u64) -> u64 {
+        // A present pause is in `paused_ns` as a whole.
+        (now - self.began_ns).saturating_sub(self.paused_ns)
+    }
+
     pub(crate) fn all(&self) -> f64 {
         self.extra + self.cost.receiving + self.cost.protocol + self.cost.application
     }

@@ -22,6 +22,7 @@ mod deliver;
 mod latency;
 mod nic;
 mod packet;
+mod pauses;
 mod rule_hits;
 mod setup;
 mod sources;
@@ -180,6 +181,7 @@ impl World<'_> {
                 Kind::Other(Other::Timeout { connection }) => self.timeout(connection),
                 Kind::Other(Other::Event { index }) => self.run_event(index),
                 Kind::Other(Other::MoveBuckets) => self.end_interval(),
+                Kind::Other(Other::Pause { cpu, kind }) => self.pause(cpu, kind),
                 Kind::Other(Other::Balance) => {
                     self.balance();
                     let next = self.now + self.scenario.scheduler.balance_ns;

@@ -219,7 +219,7 @@ impl World<'_> {
     pub(crate) fn thread_ran(&mut self, cpu: u16, thread: u32) {
         let index = usize::from(cpu);
         let current = self.cpus[index].current;
-        let ran_ns = float_ns(self.now - current.began_ns);
+        let ran_ns = float_ns(current.lasted_ns(self.now));
         let entry = &mut self.threads[thread as usize];
         if let Some((packet, _)) = entry.current.take() {
             if self.now < current.complete_ns {

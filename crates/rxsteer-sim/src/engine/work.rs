@@ -28,7 +28,7 @@ impl World<'_> {
     fn raise_softirq(&mut self, cpu: u16, at_ns: u64) {
         let state = &self.cpus[usize::from(cpu)];
         if let State::Working(Work::Thread(_)) = state.state {
-            let ran_ns = float_ns(self.now - state.current.began_ns);
+            let ran_ns = float_ns(state.current.lasted_ns(self.now));
             let excess_ns = state.kept_off_ns - ran_ns - self.scenario.scheduler.softirq_ns as f64;
             let allowed_ns = if excess_ns < 0.0 { 0 } else { self.now + whole_ns(excess_ns) + 1 };
             self.interrupt_thread(cpu, at_ns.max(allowed_ns));
@@ -40,6 +40,8 @@ impl World<'_> {
     /// Ends a thread's work on `cpu` at `at_ns`, if it is not complete by then.
     pub(crate) fn interrupt_thread(&mut self, cpu: u16, at_ns: u64) {
         let state = &mut self.cpus[usize::from(cpu)];
+        // A paused CPU notices nothing.
+        let at_ns = at_ns.max(state.current.paused_until_ns);
         if matches!(state.state, State::Working(Work::Thread(_))) && at_ns < state.current.until_ns
         {
             state.current.until_ns = at_ns;
@@ -56,6 +58,7 @@ impl World<'_> {
                 Work::Poll(queue) => self.frame_polled(cpu, queue),
                 Work::Backlog(backlog) => self.packet_done(cpu, backlog),
                 Work::Thread(thread) => self.thread_ran(cpu, thread),
+                Work::Pause => {}
             }
         }
         if !self.cpus[index].online {
@@ -72,6 +75,7 @@ impl World<'_> {
                 Work::Thread(thread) => {
                     Some(Cost { application: self.run_thread(cpu, thread), ..Cost::default() })
                 }
+                Work::Pause => None,
             };
             if let Some(cost) = cost {
                 self.begin_work(cpu, work, cost);
@@ -132,7 +136,7 @@ impl World<'_> {
         *working += 1;
         let extra = std::mem::take(&mut state.extra);
         let mut current =
-            CurrentWork { began_ns: now, complete_ns: 0, until_ns: 0, cost, extra, ns_per_cost };
+            CurrentWork { began_ns: now, cost, extra, ns_per_cost, ..CurrentWork::default() };
         let lasts = current.all() * ns_per_cost + state.fraction_ns;
         let whole = whole_ns(lasts).max(1);
         state.fraction_ns = (lasts - float_ns(whole)).max(0.0);
@@ -152,14 +156,14 @@ impl World<'_> {
         let State::Working(work) = std::mem::replace(&mut state.state, State::Idle) else { return };
         self.working[usize::from(state.core)] -= 1;
         let CurrentWork { began_ns, cost, extra, .. } = state.current;
-        let lasted = float_ns(self.now - began_ns);
+        let lasted = float_ns(state.current.lasted_ns(self.now));
         let is_whole = self.now == state.current.complete_ns && began_ns >= self.from_ns;
         let (done, scale) = if is_whole {
             (state.current.ns_per_cost, state.current.ns_per_cost)
         } else {
             let all = state.current.all().max(f64::MIN_POSITIVE);
             let measured = self.now.max(self.from_ns) - began_ns.max(self.from_ns);
-            (lasted / all, float_ns(measured) / all)
+            (lasted / all, float_ns(measured).min(lasted) / all)
         };
         let ours = cost.protocol * done;
         state.ours_ns += ours;
@@ -172,6 +176,7 @@ impl World<'_> {
                 state.busy.application += extra * scale;
                 state.kept_off_ns = (state.kept_off_ns - lasted).max(0.0);
             }
+            Work::Pause => {}
             Work::Poll(_) | Work::Backlog(_) => {
                 state.busy.receiving += extra * scale;
                 if state.running.is_some() {

@@ -1,17 +1,20 @@
-//! `[machine]`, `[[nic]]`, `[costs]` and `[wire]`.
+//! `[machine]`, `[[pause]]`, `[[nic]]`, `[costs]` and `[wire]`.
 
 use super::error::FileError;
 use super::fields::{Fields, Item, Keys};
 use super::tree::{Node, Value};
 use crate::check::{MAX_CPUS, MAX_NICS};
 use crate::costs::{COSTS, default_costs};
-use crate::scenario::{Costs, Cpu, Interrupts, Nic};
+use crate::scenario::{Costs, Cpu, Interrupts, Nic, Pause};
 use rxsteer_core::limits::MAX_RX_QUEUES;
 use rxsteer_core::{CpuId, CpuSet};
 
 /// The keys of the machine.
 pub(super) const MACHINE: Keys =
     Keys { table: "[machine]", keys: &["cpus", "speed", "smt", "smt_speed", "caches"] };
+
+/// The keys of a kind of pauses.
+pub(super) const PAUSE: Keys = Keys { table: "[[pause]]", keys: &["every", "lasts"] };
 
 /// The keys of a NIC.
 pub(super) const NIC: Keys = Keys {
@@ -119,6 +122,22 @@ pub(super) fn smt_speed(top: &Fields<'_>) -> Read<f64> {
         Some(machine) => machine.or("smt_speed", SMT_SPEED, Item::number),
         None => Ok(SMT_SPEED),
     }
+}
+
+/// The kinds of pauses.
+pub(super) fn pauses(top: &Fields<'_>) -> Read<Vec<Pause>> {
+    top.or("pause", Vec::new(), |item| {
+        item.list("a list of tables, [[pause]]")?.iter().map(pause).collect()
+    })
+}
+
+fn pause(item: &Item<'_>) -> Read<Pause> {
+    let pause = Fields::open(item, PAUSE.table, &[&PAUSE])?;
+    let needed = |key, what| pause.needed(key, what, Item::time_ns);
+    Ok(Pause {
+        every_ns: needed("every", "the mean time from one pause to the next, e.g. \"10ms\"")?,
+        lasts_ns: needed("lasts", "how long a pause lasts, e.g. \"50us\"")?,
+    })
 }
 
 /// The NICs.

@@ -42,6 +42,7 @@ const TOP: Keys = Keys {
         "warm_up",
         "machine",
         "nic",
+        "pause",
         "costs",
         "cost_set",
         // What a calibration measured and the simulator does not use.
@@ -55,9 +56,10 @@ const TOP: Keys = Keys {
 };
 
 /// All tables with their keys, except `[steering]`, whose keys are settings ([`rxsteer_settings`]).
-pub const TABLES: [Keys; 14] = [
+pub const TABLES: [Keys; 15] = [
     TOP,
     machine::MACHINE,
+    machine::PAUSE,
     machine::NIC,
     machine::COST_KEYS,
     machine::SET,
@@ -140,6 +142,7 @@ fn scenario(document: &Document) -> Result<Scenario, FileError> {
         // The first packets find cold tables and small windows; a tenth of the run is a common warm-up.
         warm_up_ns: top.or("warm_up", duration_ns / 10, Item::time_ns)?,
         smt_speed: machine::smt_speed(&top)?,
+        pauses: machine::pauses(&top)?,
         costs: machine::costs(&top)?,
         wire_ns: machine::wire_ns(&top)?,
         scheduler: settings::scheduler(&top, cpus.len())?,

@@ -55,6 +55,7 @@ pub fn machine(cpus: u16, policy: &str, over: &str) -> Scenario {
         warm_up_ns: 50_000_000,
         cpus: (0..cpus).map(|id| Cpu { speed: 1.0, core: id / 2, cache: id / 4 }).collect(),
         smt_speed: 0.6,
+        pauses: vec![],
         nics: vec![nic("eth0", 1), nic("eth1", 1)],
         costs: costs(),
         wire_ns: 20_000,

@@ -125,6 +125,7 @@ pub fn scenario(packet_ns: f64, share: f64, pps: f64, hand_off: bool, pairs: Pai
         warm_up_ns: 20_000_000,
         cpus: (0..all).map(cpu).collect(),
         smt_speed: SMT_SPEED.value,
+        pauses: vec![],
         nics: vec![
             card("in0", 0, half),
             card("in1", half, PAIRS),

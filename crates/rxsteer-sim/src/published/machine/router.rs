@@ -102,6 +102,7 @@ pub fn scenario(values: &[f64], connections: u32, way: Way, policy: Policy) -> S
         warm_up_ns: START_NS,
         cpus: (0..4).map(|id| Cpu { speed: 1.0, core: id / 2, cache: 0 }).collect(),
         smt_speed: values[3].min(1.0),
+        pauses: vec![],
         nics: vec![card("to PC 1"), card("to PC 2")],
         costs: Costs {
             interrupt: INTERRUPT.value,

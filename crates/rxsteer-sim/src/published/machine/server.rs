@@ -162,6 +162,7 @@ impl Server {
             warm_up_ns: WARM_UP_NS,
             cpus: (0..self.cpus).map(cpu).collect(),
             smt_speed: 1.0,
+            pauses: vec![],
             nics: vec![Nic {
                 name: "eth0".to_owned(),
                 rate: self.nic_rate,
