@@ -159,7 +159,7 @@ impl<'a> Draw<'a> {
         let kinds = self.below(4);
         let mut pauses = Vec::new();
         for _ in 0..kinds {
-            let every_ns = 9 + (self.scenario.duration_ns >> self.below(16));
+            let every_ns = 1000 + (self.scenario.duration_ns >> self.below(16));
             let lasts_ns = 1 + self.below(every_ns / 9);
             pauses.push(Pause { every_ns, lasts_ns });
         }

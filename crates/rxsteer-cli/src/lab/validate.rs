@@ -138,8 +138,9 @@ fn markdown(validation: &Validation) -> String {
         "# Predicted and measured\n\n\
          Linux {}, {} CPUs ({}); rxsteer {}. Steal time {:.1} %. Rounds: {}.{short}{partial}\n\n\
          *Predicted* was written before anything was measured. In each round two calibrated loads were measured again: the machine forwarded at \
-         {} and answered requests at {} of the speed that it had while it was calibrated. *Adjusted* errors are those of predictions for these \
-         speeds, made afterwards. The null model knows nothing of methods: a packet costs what it costs one CPU without steering, and a request what \
+         {} and answered requests at {} of the speed that it had while it was calibrated. A busy CPU was paused for {} of the time while the \
+         machine was calibrated, and for {} during this measurement. *Adjusted* errors are those of predictions for these speeds and pauses, made \
+         afterwards. The null model knows nothing of methods: a packet costs what it costs one CPU without steering, and a request what \
          it costs without steering. Packets and transactions are per second, in thousands; latencies are in µs. Intervals are those of medians.\n",
         validation.machine.kernel,
         validation.machine.cpus,
@@ -149,6 +150,8 @@ fn markdown(validation: &Validation) -> String {
         validation.rounds,
         speed(validation.speeds.forwarding),
         speed(validation.speeds.requests),
+        speed(validation.paused[0]),
+        speed(validation.paused[1]),
     );
     text.push_str(
         "| load | method | figure | predicted | measured | error | adjusted | null | its error | adjusted |\n\

@@ -27,14 +27,13 @@ use crate::experiment::Machine;
 use crate::method::Method;
 use crate::rounds::{Rounds, interleaved};
 use cells::{Cell, Once};
-use pauses::Pauses;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 pub(crate) use cells::LIGHT;
 pub use cells::{CONNECTIONS, INLINE_FLOWS, INLINE_LENGTH, METHODS, RULES};
+pub(crate) use pauses::{Pauses, WATCHED, paused};
 pub use scenario::{CostSet, Steered};
 pub(crate) use scenario::{requests_set, rules_set};
 
@@ -107,9 +106,6 @@ impl Time {
     }
 }
 
-/// How long the machine is watched for pauses after each measurement.
-const WATCHED: Duration = Duration::from_millis(40);
-
 /// Measures in `rounds` interleaved rounds; `quick`: with few frames. `progress` is called before each measurement with the number of
 /// those that are done, the number of all, and what is measured next.
 ///
@@ -124,7 +120,6 @@ pub fn calibrate(
 ) -> Result<Calibration> {
     let cells = cells::all();
     let names: Vec<String> = cells.iter().map(Cell::name).collect();
-    // The machine is watched for pauses between all measurements, since a host's pauses change from minute to minute.
     let pauses = RefCell::new(Pauses::default());
     let measure = |index: usize| {
         let figure = cells[index].measure(quick)?;

@@ -15,18 +15,27 @@ const SHORTEST_NS: u64 = 8_000;
 /// The number of kinds. The last one has all longer pauses, from 16 ms on.
 const KINDS: usize = 12;
 
+/// How long the machine is watched after each measurement. It is watched between all measurements, since a host's pauses
+/// change from minute to minute.
+pub(crate) const WATCHED: Duration = Duration::from_millis(40);
+
 /// The pauses of all CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Pauses {
+pub(crate) struct Pauses {
     /// By kind: how many pauses there were, and their length together in nanoseconds.
     kinds: [(u64, u64); KINDS],
     /// For how long CPUs were watched, all together.
     watched_ns: u64,
 }
 
+/// The share of the time in which a CPU with these pauses is paused.
+pub(crate) fn paused(pauses: &[Pause]) -> f64 {
+    pauses.iter().map(|of| of.lasts_ns as f64 / of.every_ns as f64).sum()
+}
+
 impl Pauses {
     /// Watches all CPUs at the same time.
-    pub(super) fn watch(&mut self, time: Duration) -> Result<()> {
+    pub(crate) fn watch(&mut self, time: Duration) -> Result<()> {
         let of_cpus: Vec<Result<Pauses>> = std::thread::scope(|scope| {
             let watch = |cpu| scope.spawn(move || watch_cpu(cpu, time));
             let running: Vec<_> = (0..online_cpus()).map(watch).collect();
@@ -56,7 +65,7 @@ impl Pauses {
     }
 
     /// The pauses of one CPU, for a scenario. Kinds that did not occur are left out.
-    pub(super) fn kinds(&self) -> Vec<Pause> {
+    pub(crate) fn kinds(&self) -> Vec<Pause> {
         let seen = self.kinds.iter().filter(|(count, _)| *count > 0);
         let pause = |(count, ns): &(u64, u64)| Pause {
             every_ns: (self.watched_ns / count).max(1),

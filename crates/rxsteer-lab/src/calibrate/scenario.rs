@@ -4,6 +4,7 @@ use super::Time;
 use super::cells::{
     Cell, INLINE_FLOWS, INLINE_LENGTH, LONG, MANY, METHODS, MORE, OF_REQUESTS, RULES,
 };
+use super::paused;
 use crate::experiment::Machine;
 use crate::forwarding::End;
 use crate::method::Method;
@@ -258,18 +259,14 @@ pub(super) fn text(
                 writeln!(sets, "{key} = {p99:.1}  # the 99th percentile, measured with: {what}");
         }
     }
-    let paused: f64 = pauses.iter().map(|of| of.lasts_ns as f64 / of.every_ns as f64).sum();
     let _ = write!(
         sets,
         "\n# Pauses of a busy CPU: {:.2} % of the time. The costs above contain them. So `rxsteer lab validate` reduces the\n\
          # costs by this share when it simulates open loops of requests with these pauses, which their latencies depend on.\n",
-        100.0 * paused
+        100.0 * paused(pauses)
     );
     for Pause { every_ns, lasts_ns } in pauses {
-        let _ = writeln!(
-            sets,
-            "[[measured.pauses]]\nevery = \"{every_ns}ns\"\nlasts = \"{lasts_ns}ns\""
-        );
+        let _ = writeln!(sets, "[[measured.pauses]]\nevery_ns = {every_ns}\nlasts_ns = {lasts_ns}");
     }
     let short = if quick { " A short run: these figures prove nothing." } else { "" };
     format!(

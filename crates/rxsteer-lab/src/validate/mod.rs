@@ -19,7 +19,7 @@ mod errors;
 mod rows;
 mod simulated;
 
-use crate::calibrate::requests_set;
+use crate::calibrate::{Pauses, WATCHED, paused, requests_set};
 use crate::error::{LabError, Result};
 use crate::experiment::{Figure, Machine};
 use crate::forwarding::{End, Forwarding};
@@ -27,6 +27,7 @@ use crate::method::Method;
 use crate::requests::Requests;
 use crate::rounds::{Rounds, interleaved};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -112,6 +113,8 @@ pub struct Validation {
     pub steal_percent: f64,
     /// The machine's speed during the measurement.
     pub speeds: Speeds,
+    /// The share of the time in which a busy CPU was paused: during the calibration, and during the measurement.
+    pub paused: [f64; 2],
     /// The references: forwarded packets, and requests.
     pub references: [Option<Figure>; 2],
     /// Rows in the order of their predictions.
@@ -175,7 +178,12 @@ pub fn measure(
     all.push(reference(Load::Forward(Frames::CALIBRATED), capacity));
     all.push(reference(Load::Requests(Calls::CALIBRATED), calls));
     let names: Vec<String> = all.iter().map(Prediction::name).collect();
-    let once = |index: usize| all[index].measure(quick);
+    let watched = RefCell::new(Pauses::default());
+    let once = |index: usize| {
+        let once = all[index].measure(quick)?;
+        watched.borrow_mut().watch(WATCHED)?;
+        Ok(once)
+    };
     let measured = interleaved(&names, rounds, stop, progress, once)?;
     let failures = measured.failures(&names);
     let Rounds { series, complete, partial, steal_percent } = measured;
@@ -193,7 +201,9 @@ pub fn measure(
     };
     // Even if an interrupt ended the measurement, the existing figures must be compared.
     let go_on = AtomicBool::new(false);
-    let now = Model::new(text, name, speeds, quick, &go_on)?;
+    let pauses = watched.into_inner().kinds();
+    let paused = [model.paused(), paused(&pauses)];
+    let now = Model::new(text, name, speeds, quick, &go_on)?.with_pauses(pauses);
     let rows = all
         .into_iter()
         .zip(figures)
@@ -212,6 +222,7 @@ pub fn measure(
         partial,
         steal_percent,
         speeds,
+        paused,
         references,
         scores: errors::scores(&rows),
         rows,

@@ -4,8 +4,11 @@
 //! slower than the median. Therefore the predictions use what the calibration measured.
 //!
 //! - In an open loop, pauses of the machine delay the requests that arrive in them, and those that arrive until the CPU has
-//!   caught up: the more, the higher the load. So the simulated machine has the measured pauses. Median and p99 grow by as
-//!   much as those of the calibrated light load exceed the simulated ones.
+//!   caught up: the more, the higher the load. So the simulated machine has pauses. They are as long as the measured ones,
+//!   but rarer by one factor: they were measured on CPUs that are busy all the time, and a host pauses CPUs the more, the
+//!   more they use. With the right factor the simulated p99 of the light loads are the calibrated ones, in the geometric
+//!   mean over the methods. All latencies grow by as much as the median of the calibrated light load exceeds the simulated
+//!   one: the wake-up of idle CPUs.
 //! - In a closed loop, all clients wait for each other, and the order in which threads serve them decides how long. So p99
 //!   is multiplied by the ratio of measured to simulated p99 of the calibrated load. (With the measured pauses, p99 of 500
 //!   connections was predicted 43 % too low, without them 21 %.)
@@ -14,12 +17,13 @@
 
 use super::rows::OF_REQUESTS;
 use super::{Calls, Expected, Frames, LabError, Load, Method, Result, Speeds, requests_set};
-use crate::calibrate::{LIGHT, RULES, rules_set};
+use crate::calibrate::{LIGHT, RULES, paused, rules_set};
 use rxsteer_sim::result::CpuResult;
 use rxsteer_sim::scenario::Pause;
 use rxsteer_sim::seeds::{Plan, run_seeds};
 use rxsteer_sim::{RunResult, Scenario};
 use serde::Deserialize;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
@@ -34,8 +38,12 @@ pub(super) struct Model<'a> {
     /// Without a cost set.
     base: Scenario,
     measured: Measured,
-    /// The share of the time in which a busy CPU is paused.
-    paused: f64,
+    /// The pauses of a busy CPU during the calibration.
+    calibrated: Vec<Pause>,
+    /// The pauses of a busy CPU to predict for.
+    pauses: Vec<Pause>,
+    /// How often an open loop meets a pause, as a share of how often a busy CPU does ([`Model::pause_share`]).
+    pause_share: OnceCell<f64>,
 }
 
 /// The tables of a calibration file that the simulator does not use.
@@ -54,21 +62,28 @@ struct Measured {
     tails: BTreeMap<String, Tails>,
 }
 
-/// A kind of pauses, as `[[pause]]` of a scenario.
+/// A kind of pauses.
 #[derive(Deserialize)]
 struct MeasuredPause {
-    every: String,
-    lasts: String,
+    every_ns: u64,
+    lasts_ns: u64,
 }
 
-impl Measured {
-    /// The pauses as a value of `pause`.
-    fn pauses(&self) -> String {
-        let each = |MeasuredPause { every, lasts }: &MeasuredPause| {
-            format!("{{ every = \"{every}\", lasts = \"{lasts}\" }}")
-        };
-        format!("[{}]", self.pauses.iter().map(each).collect::<Vec<_>>().join(", "))
-    }
+/// The pauses as a value of `pause` in a scenario.
+fn value_of(pauses: &[Pause]) -> String {
+    let each = |Pause { every_ns, lasts_ns }: &Pause| {
+        format!("{{ every = \"{every_ns}ns\", lasts = \"{lasts_ns}ns\" }}")
+    };
+    format!("[{}]", pauses.iter().map(each).collect::<Vec<_>>().join(", "))
+}
+
+/// In closed loops.
+const NO_PAUSES: &[Pause] = &[];
+
+/// Pauses that occur `share` times as often.
+fn rarer(pauses: &[Pause], share: f64) -> Vec<Pause> {
+    let rarer = |of: &Pause| Pause { every_ns: (of.every_ns as f64 / share) as u64, ..*of };
+    pauses.iter().map(rarer).collect()
 }
 
 /// The 99th percentiles of latencies in a calibration, in nanoseconds.
@@ -92,10 +107,32 @@ impl<'a> Model<'a> {
         let Calibrated { measured } = toml::from_str(text).map_err(|why| LabError::Scenario {
             why: format!("{name}: {why}; rxsteer lab calibrate makes a file that has all"),
         })?;
-        let pauses = read(text, name, &[("pause", measured.pauses())])?.pauses;
-        let share = |of: &Pause| of.lasts_ns as f64 / of.every_ns as f64;
-        let paused = pauses.iter().map(share).sum();
-        Ok(Model { text, name, speeds, quick, stop, base, measured, paused })
+        let pause =
+            |of: &MeasuredPause| Pause { every_ns: of.every_ns.max(1), lasts_ns: of.lasts_ns };
+        let calibrated: Vec<Pause> = measured.pauses.iter().map(pause).collect();
+        let (pauses, pause_share) = (calibrated.clone(), OnceCell::new());
+        Ok(Model {
+            text,
+            name,
+            speeds,
+            quick,
+            stop,
+            base,
+            measured,
+            calibrated,
+            pauses,
+            pause_share,
+        })
+    }
+
+    /// The same for a machine whose busy CPUs have these pauses.
+    pub(super) fn with_pauses(self, pauses: Vec<Pause>) -> Model<'a> {
+        Model { pauses, ..self }
+    }
+
+    /// The share of the time in which a busy CPU was paused during the calibration.
+    pub(super) fn paused(&self) -> f64 {
+        paused(&self.calibrated)
     }
 
     fn tails(&self, method: Method) -> Result<Tails> {
@@ -138,9 +175,42 @@ impl<'a> Model<'a> {
         Ok(self.speeds.forwarding * 1e9 / ns)
     }
 
-    /// The calibrated light load.
-    fn light(&self) -> Calls {
-        Calls { rate: LIGHT * self.base.cpus.len() as u32, ..Calls::CALIBRATED }
+    /// The calibrated light load, simulated with `share` of the calibrated pauses: the result, and what the measured median
+    /// exceeds the simulated one by.
+    fn light(&self, method: Method, share: f64) -> Result<Option<(Simulated, f64)>> {
+        let load = Calls { rate: LIGHT * self.base.cpus.len() as u32, ..Calls::CALIBRATED };
+        let pauses = rarer(&self.calibrated, share);
+        let light = self.requests(method, &load, Speeds::CALIBRATED, &pauses)?;
+        let costs = self.costs(&requests_set(method))?;
+        let measured = costs.protocol + costs.wake_delay;
+        Ok(light.map(|light| (light, (measured - light.p50).max(0.0))))
+    }
+
+    /// The share of the calibrated pauses with which the simulated p99 of the light loads are the calibrated ones, in the
+    /// geometric mean over the methods. `None` if it was interrupted.
+    fn pause_share(&self) -> Result<Option<f64>> {
+        if let Some(share) = self.pause_share.get() {
+            return Ok(Some(*share));
+        }
+        let excess = |share: f64| -> Result<Option<f64>> {
+            let mut excess = 0.0;
+            for method in OF_REQUESTS {
+                let Some((light, wake)) = self.light(method, share)? else { return Ok(None) };
+                excess += ((light.p99 + wake) / self.tails(method)?.light_p99).ln();
+            }
+            Ok(Some(excess))
+        };
+        // Fewer pauses can't be told apart from none.
+        let (mut low, mut high) = (0.01, 1.0);
+        let Some(of_all) = excess(high)? else { return Ok(None) };
+        if of_all > 0.0 {
+            while high / low > 1.05 {
+                let middle = f64::sqrt(low * high);
+                let Some(excess) = excess(middle)? else { return Ok(None) };
+                if excess > 0.0 { high = middle } else { low = middle }
+            }
+        }
+        Ok(Some(*self.pause_share.get_or_init(|| high)))
     }
 
     /// The time of all CPUs for a request while all are busy.
@@ -198,21 +268,24 @@ impl<'a> Model<'a> {
         match load {
             Load::Forward(load) => self.forward(method, load),
             Load::Requests(load) => {
-                let Some(of) = self.requests(method, load, self.speeds)? else { return Ok(None) };
-                let tails = self.tails(method)?;
-                let as_calibrated = Speeds { forwarding: 1.0, requests: 1.0 };
-                let calibrated = if load.rate > 0 { self.light() } else { Calls::CALIBRATED };
-                let reference = self.requests(method, &calibrated, as_calibrated)?;
-                let Some(reference) = reference else { return Ok(None) };
-                let (p50, p99) = if load.rate > 0 {
-                    let light = self.costs(&requests_set(method))?;
-                    let light_p50 = light.protocol + light.wake_delay;
-                    let more = |measured: f64, simulated: f64| (measured - simulated).max(0.0);
-                    let more_p99 = more(tails.light_p99, reference.p99);
-                    (of.p50 + more(light_p50, reference.p50), of.p99 + more_p99)
+                let (of, p50, p99);
+                if load.rate > 0 {
+                    let Some(share) = self.pause_share()? else { return Ok(None) };
+                    let Some((_, wake)) = self.light(method, share)? else { return Ok(None) };
+                    let pauses = rarer(&self.pauses, share);
+                    let Some(open) = self.requests(method, load, self.speeds, &pauses)? else {
+                        return Ok(None);
+                    };
+                    (of, p50, p99) = (open, open.p50 + wake, open.p99 + wake);
                 } else {
-                    (of.p50, of.p99 * tails.p99 / reference.p99)
-                };
+                    let requests = |load, speeds| self.requests(method, load, speeds, NO_PAUSES);
+                    let Some(closed) = requests(load, self.speeds)? else { return Ok(None) };
+                    let Some(reference) = requests(&Calls::CALIBRATED, Speeds::CALIBRATED)? else {
+                        return Ok(None);
+                    };
+                    let tail = self.tails(method)?.p99 / reference.p99;
+                    (of, p50, p99) = (closed, closed.p50, closed.p99 * tail);
+                }
                 let (rate, p50, p99) = (of.forwarded, Some(p50 / 1e3), Some(p99.max(p50) / 1e3));
                 Ok(Some(Expected { rate, p50, p99 }))
             }
@@ -254,20 +327,22 @@ impl<'a> Model<'a> {
     /// The simulator's result for requests: threads work for each of them. The extra time of a method compared with no
     /// steering is protocol work on the CPU to which it steers. On a veth the CPU that sends also receives, so each CPU
     /// has a queue.
-    fn requests(&self, method: Method, load: &Calls, speeds: Speeds) -> Result<Option<Simulated>> {
+    fn requests(
+        &self,
+        method: Method,
+        load: &Calls,
+        speeds: Speeds,
+        pauses: &[Pause],
+    ) -> Result<Option<Simulated>> {
         let (_, policy) = method.simulated();
         let plain = self.costs(&requests_set(Method::None))?.protocol;
         let set = requests_set(method);
         let of_method = self.costs(&set)?;
         // Work in user space has no memory traffic, so it is not slower while the other CPU is busy.
         let work = load.work().as_nanos() as f64 * self.base.smt_speed * speeds.requests;
-        // The costs contain the pauses.
         let is_open = load.rate > 0;
-        let (pauses, works) = if is_open {
-            (self.measured.pauses(), 1.0 - self.paused)
-        } else {
-            ("[]".to_owned(), 1.0)
-        };
+        // The costs contain the pauses of a busy CPU.
+        let works = if is_open { 1.0 - self.paused() } else { 1.0 };
         let service = plain * works + work;
         let flows = load.connections;
         let cpus = self.base.cpus.len();
@@ -288,7 +363,7 @@ impl<'a> Model<'a> {
         let protocol = format!("cost_set.{set}.protocol");
         let delay = format!("cost_set.{set}.wake_delay");
         let sets: Vec<(&str, String)> = vec![
-            ("pause", pauses),
+            ("pause", value_of(pauses)),
             (&protocol, (works * (of_method.protocol - plain).max(0.0)).to_string()),
             (&delay, "0".to_owned()),
             ("costs.set", set.clone()),

@@ -44,6 +44,9 @@ fn check_pauses(pauses: &[Pause]) -> Checked {
         for (key, ns) in [("every", *every_ns), ("lasts", *lasts_ns)] {
             some(at(key), ns, MAX_TIME_NS)?;
         }
+        if *every_ns < 1000 {
+            return refuse(at("every"), format!("{every_ns} ns is too often; give at least 1us"));
+        }
         share += *lasts_ns as f64 / *every_ns as f64;
     }
     if share > MAX_PAUSED {

@@ -23,7 +23,7 @@ fn pause(every_ns: u64, lasts_ns: u64) -> Pause {
 type Change = fn(&mut Scenario);
 
 /// Changes that make a scenario invalid, with the key that is reported and a part of the reason.
-const IMPOSSIBLE: [(Change, &str, &str); 45] = [
+const IMPOSSIBLE: [(Change, &str, &str); 46] = [
     (|s| s.duration_ns = 0, "duration", "duration is 0"),
     (|s| s.duration_ns = MAX_TIME_NS + 1, "duration", "too much"),
     (|s| s.warm_up_ns = s.duration_ns, "warm_up", "leaves nothing"),
@@ -36,7 +36,12 @@ const IMPOSSIBLE: [(Change, &str, &str); 45] = [
     (|s| s.cpus[0].speed = 1e9, "machine.speed", "1000000000"),
     (|s| s.smt_speed = 0.0, "machine.smt_speed", "0"),
     (|s| s.pauses = vec![pause(0, 1)], "pause.0.every", "must be 1 to"),
-    (|s| s.pauses = vec![pause(10, 5), pause(10, 5)], "pause", "paused 100 % of the time"),
+    (
+        |s| s.pauses = vec![pause(2000, 1000), pause(2000, 1000)],
+        "pause",
+        "paused 100 % of the time",
+    ),
+    (|s| s.pauses = vec![pause(999, 1)], "pause.0.every", "too often"),
     (|s| s.pauses = vec![pause(1000, 1); 65], "pause", "too much"),
     (|s| s.nics.clear(), "nic", "no network card"),
     (|s| s.nics[1].name = "a".into(), "nic.1.name", "two cards"),
