@@ -5,10 +5,11 @@
 //!
 //! - In an open loop, pauses of the machine delay the requests that arrive in them, and those that arrive until the CPU has
 //!   caught up: the more, the higher the load. So the simulated machine has pauses. They are as long as the measured ones,
-//!   but rarer by one factor: they were measured on CPUs that are busy all the time, and a host pauses CPUs the more, the
-//!   more they use. With the right factor the simulated p99 of the light loads are the calibrated ones, in the geometric
-//!   mean over the methods. All latencies grow by as much as the median of the calibrated light load exceeds the simulated
-//!   one: the wake-up of idle CPUs.
+//!   but rarer: those were measured on CPUs that are busy all the time, and a host pauses CPUs the more, the more they use.
+//!   Under the light load they occur by that share as often with which the simulated p99 are the calibrated ones, in the
+//!   geometric mean over the methods. From there the share grows linearly with the use of the CPUs, to 1 when they are busy
+//!   all the time. All latencies grow by as much as the median of the calibrated light load exceeds the simulated one: the
+//!   wake-up of idle CPUs.
 //! - In a closed loop, all clients wait for each other, and the order in which threads serve them decides how long. So p99
 //!   is multiplied by the ratio of measured to simulated p99 of the calibrated load. (With the measured pauses, p99 of 500
 //!   connections was predicted 43 % too low, without them 21 %.)
@@ -42,7 +43,7 @@ pub(super) struct Model<'a> {
     calibrated: Vec<Pause>,
     /// The pauses of a busy CPU to predict for.
     pauses: Vec<Pause>,
-    /// How often an open loop meets a pause, as a share of how often a busy CPU does ([`Model::pause_share`]).
+    /// How often the light loads meet a pause, as a share of how often a busy CPU does ([`Model::pause_share`]).
     pause_share: OnceCell<f64>,
 }
 
@@ -175,10 +176,20 @@ impl<'a> Model<'a> {
         Ok(self.speeds.forwarding * 1e9 / ns)
     }
 
+    /// Requests per second of the calibrated light load.
+    fn light_rate(&self) -> u32 {
+        LIGHT * self.base.cpus.len() as u32
+    }
+
+    /// The share of the CPUs' time that this many requests per second take.
+    fn used(&self, method: Method, rate: u32) -> Result<f64> {
+        Ok((f64::from(rate) / self.calls(method)?).min(0.99))
+    }
+
     /// The calibrated light load, simulated with `share` of the calibrated pauses: the result, and what the measured median
     /// exceeds the simulated one by.
     fn light(&self, method: Method, share: f64) -> Result<Option<(Simulated, f64)>> {
-        let load = Calls { rate: LIGHT * self.base.cpus.len() as u32, ..Calls::CALIBRATED };
+        let load = Calls { rate: self.light_rate(), ..Calls::CALIBRATED };
         let pauses = rarer(&self.calibrated, share);
         let light = self.requests(method, &load, Speeds::CALIBRATED, &pauses)?;
         let costs = self.costs(&requests_set(method))?;
@@ -272,7 +283,10 @@ impl<'a> Model<'a> {
                 if load.rate > 0 {
                     let Some(share) = self.pause_share()? else { return Ok(None) };
                     let Some((_, wake)) = self.light(method, share)? else { return Ok(None) };
-                    let pauses = rarer(&self.pauses, share);
+                    let used = self.used(method, load.rate)?;
+                    let light = self.used(method, self.light_rate())?;
+                    let more = ((used - light) / (1.0 - light)).clamp(0.0, 1.0);
+                    let pauses = rarer(&self.pauses, share + (1.0 - share) * more);
                     let Some(open) = self.requests(method, load, self.speeds, &pauses)? else {
                         return Ok(None);
                     };
