@@ -211,7 +211,7 @@ impl<'a> Model<'a> {
             }
             Ok(Some(excess))
         };
-        // Fewer pauses can't be told apart from none.
+        // Even fewer pauses have no effect on a 99th percentile.
         let (mut low, mut high) = (0.01, 1.0);
         let Some(of_all) = excess(high)? else { return Ok(None) };
         if of_all > 0.0 {
