@@ -155,6 +155,10 @@ impl Balancer {
         self.limits.chance += weight * weight;
         let mut costs = self.costs(cpus, weight);
         self.is_first = false;
+        if cpus.is_empty() {
+            // All CPUs of the map are offline, so there is no CPU to move to.
+            return Vec::new();
+        }
         let smooth = shrunk(&self.packets[..self.buckets], self.limits.chance);
         let mut buckets = Vec::with_capacity(table.len());
         let mut packets = Vec::with_capacity(table.len());

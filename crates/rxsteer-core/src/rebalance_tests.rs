@@ -284,6 +284,21 @@ fn idle_cpus_are_left_alone() {
 }
 
 #[test]
+fn nothing_moves_while_all_cpus_are_offline() {
+    let balance = Balance { buckets: 256, ..Balance::default() };
+    let cpus: Vec<CpuId> = (0..2).filter_map(CpuId::new).collect();
+    let table = balance.first_table(&cpus);
+    let mut counted = Counted::new(256, 2);
+    let mut balancer = Balancer::new(&balance, &counted);
+    (0..128).for_each(|bucket| counted.add(bucket, 100, 0, 0));
+    assert_eq!(balancer.interval(&table, &[], &counted, 100_000_000), []);
+    // They come back.
+    (0..128).for_each(|bucket| counted.add(bucket, 100, 0, 0));
+    let loads = [0, 1].map(|cpu| CpuLoad::unmeasured(cpus[cpu]));
+    assert!(!balancer.interval(&table, &loads, &counted, 100_000_000).is_empty());
+}
+
+#[test]
 fn work_of_other_rules_counts() {
     let balance = Balance { buckets: 256, ..Balance::default() };
     let cpus: Vec<CpuId> = (0..2).filter_map(CpuId::new).collect();
