@@ -278,8 +278,7 @@ impl BucketCounts {
 }
 
 /// Counts the packets of one producer by bucket, under policies with buckets. A trait, so that loops without buckets
-/// have no check for each packet. The check took 0.3 to 1 ns of the 9 to 11 ns of a decision (`cargo xtask bench --filter
-/// decide`).
+/// have no check for each packet: `cargo xtask bench --filter decide` shows its cost.
 pub(crate) trait CountPackets: Copy {
     /// Counts a packet of `bucket`.
     fn in_bucket(self, bucket: usize, hash: FlowHash);

@@ -37,7 +37,7 @@ pub(crate) struct InSlots {
     candidates: Option<Arc<Candidates>>,
 }
 
-/// How sparse slots are given away: what [`InSlots`] says, read once per batch.
+/// How sparse slots are given away. A batch of packets reads it once from [`InSlots`].
 #[derive(Clone, Copy)]
 pub(crate) struct SlotSettings<'a> {
     /// The slots of each CPU.
