@@ -74,6 +74,12 @@ stop_watching() {
 # ---------------------------------------------------------------------------------------------
 # What a build requires
 
+# Everything is built only once, so nothing reads the incremental state again. Without it and without debug information,
+# `cargo test --workspace --features rxsteer/xdp --no-run` takes 180 s on 2 CPUs instead of 240, and 1.3 GB instead of 4.1.
+# Panics still name their file and line.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+export CARGO_PROFILE_DEV_DEBUG=${CARGO_PROFILE_DEV_DEBUG:-0} CARGO_PROFILE_TEST_DEBUG=${CARGO_PROFILE_TEST_DEBUG:-0}
+
 # Installs a C compiler with its headers (Rust uses it to link, and the zstd reader is C), Rust and, if available, the
 # build dependencies of the in-kernel path.
 prepare() {
