@@ -1,6 +1,24 @@
 //! `rxsteer`: receive packet steering, from the command line.
 //!
 //! Exit status: 0 success, 1 ran and found something wrong, 2 could not run, 130 interrupted.
+//!
+//! # Files
+//!
+//! - `main.rs`, `cli.rs`: all commands. The options of each are next to it, shared ones in `input_args.rs`,
+//!   `steer_args.rs`, `record_args.rs`
+//! - `help.rs`: `-h`, `--help`, completions
+//! - `replay.rs`, `replay/seeds.rs`; `finished.rs`: what `replay` and `live` report
+//! - `compare/`: `compare` and `advise`, replays under all policies; `advice.rs` the rule, `sample.rs` captures
+//!   frames of an interface
+//! - `explain/`, `flows/`, `sim/`, `lab/`, `host/`, `live/`, `peers/`, `auto.rs`: a command each
+//! - `settable.rs`: what `set` can change in each
+//! - `fallback/`: `run`'s settings as settings of the kernel's steering
+//! - `events_out.rs`: writes events
+//! - `output/`: JSON, tables
+//! - `interface_state.rs`: tracks an interface while a command runs
+//! - `userspace/`: answers of `live` and `replay` to clients, and changes of `live`
+//! - `run/`: the in-kernel path; see `run/mod.rs`
+//! - `trial/`: tries what `run` will do
 #![forbid(unsafe_code)]
 
 mod advice;

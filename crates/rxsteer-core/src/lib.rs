@@ -1,6 +1,31 @@
 #![doc = include_str!("../README.md")]
 //!
 //! [`Steering::decide`] is the only entry point.
+//!
+//! # Files
+//!
+//! - `steer.rs`: state and `decide`
+//! - `loops.rs`: per-packet work
+//! - `backlogs.rs`: interface to the queues
+//! - `policy.rs`: policies and their grammar
+//! - `queue_name.rs`: settings per RX queue
+//! - one mechanism each: `rps.rs`, `bound.rs`, `balance.rs` (which buckets move: `rebalance.rs`, `balancer.rs`),
+//!   `sparse.rs` (`admission.rs`: after which packet), `rfs.rs`, `flow_limit.rs`
+//! - `matching/`: rules before the policy (`text.rs` grammar, `action.rs` actions, `matcher.rs` compiled,
+//!   `targets.rs` where to)
+//! - `target.rs`: the CPU that the rules choose
+//! - `order.rs`: the order guard
+//! - `transition.rs`: from one plan to the next
+//! - `config.rs`: checks a configuration once
+//! - `limits.rs`: sizes
+//! - `plan.rs`: compiles a configuration (`maps.rs` CPU maps, `chooser.rs` a policy, `mechanisms.rs` what policy and
+//!   rules use)
+//! - `slot.rs`: maps a hash to a slot
+//! - `explain.rs`: decisions with reasons
+//! - `state.rs`: the same from another datapath's tables
+//! - `verdict.rs`
+//! - `counters.rs`: the only list of counters
+//! - `cpu.rs`, `flow.rs`: basic types
 #![cfg_attr(not(loom), no_std)]
 #![forbid(unsafe_code)]
 

@@ -24,6 +24,18 @@
 //!   one lock for the list and one per flow. When [`FlowTableConfig::max_blocks`] are used up, the CPUs without a
 //!   block share one block per flow, and its lock.
 //! - Memory is bounded by [`FlowTableConfig`]. Under a flood of new flows, flows of few packets are evicted first.
+//!
+//! # Files
+//!
+//! - `block.rs`: one CPU's counts
+//! - `slots.rs`: a flow's blocks and CPU list
+//! - `index.rs`: from key to slot
+//! - `writer.rs`: counting
+//! - `table_state.rs`, `aging.rs`: limits and eviction
+//! - `grace.rs`, `collect.rs`: removing flows without blocking writers
+//! - `lines.rs`, `pool.rs`: memory
+//! - `mask.rs`: fields that make a flow
+//! - `record.rs`
 #![forbid(unsafe_code)]
 
 mod aging;

@@ -10,6 +10,17 @@
 //! Invariants: collecting facts changes nothing, loads nothing, and does not panic, whatever the kernel answers. Every
 //! finding that is not fine has a reason, and every one that blocks `rxsteer run` has a remedy. [`change`] states the
 //! invariants of changes.
+//!
+//! # Files
+//!
+//! - Facts: `host.rs`, `interface.rs`, `link.rs`, `listing.rs`, `cpus.rs` (sysfs, procfs), `netlink/`; below a root
+//!   folder (`root.rs`) also `topology.rs`, `knobs/`, `mask.rs`, `others.rs`
+//! - `judge/`: findings from facts alone
+//! - `recommend/`: a recommendation from facts and a measurement
+//! - `change/`: sets the kernel's own RPS, RFS, XPS: `plan.rs`, `journal.rs`, `write.rs`, `restore.rs`, `verify.rs`,
+//!   `persist.rs`
+//! - `peers/`: the other ends of veths in their namespaces
+//! - `testing.rs`: recorded trees; `testing/facts.rs`: facts of a host
 #![forbid(unsafe_code)]
 
 mod attached;

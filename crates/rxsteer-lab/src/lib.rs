@@ -19,6 +19,18 @@
 //!
 //! Invariant: nothing outlives its owner. Namespaces and processes are removed when their value is dropped, also when a
 //! test panics; the next test removes what a killed test left.
+//!
+//! # Files
+//!
+//! - `testbed.rs`, `live.rs`, `order.rs` with `bpf/order.bpf.c`: testbed, load and check of order
+//! - `begin.rs`: runs one lab at a time, and first removes what a killed one left
+//! - `cards.rs`, `lent.rs`: move real interfaces into a testbed and back
+//! - `method.rs`: methods of steering
+//! - `rr_load/`: requests and replies
+//! - `receiving.rs`: packet sockets; `dpdk.c`: DPDK
+//! - `flow_costs.rs`: what flow statistics cost
+//! - `calibrate/`, `validate/`: the machine for the simulator, and its predictions
+//! - `experiment/`: `mod.rs` the trait and the list, `run.rs` rounds, `figures.rs` statistics, a file per experiment
 #![forbid(unsafe_code)]
 
 mod application;

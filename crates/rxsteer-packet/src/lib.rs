@@ -19,6 +19,14 @@
 //! - A frame that cannot be dissected completely is steered by the part that can: by addresses if the ports cannot
 //!   be read, without a hash if the addresses cannot be read.
 //! - They agree: the fast path gives the hash of the key that [`dissect()`] returns.
+//!
+//! # Files
+//!
+//! - `dissect.rs`: the whole dissector; `fast_path.rs`: the most frequent frames
+//! - `ip.rs`: IP and extension headers
+//! - `tunnel.rs`: inner packets
+//! - `tunnel_id.rs`: numbers of tunnels as keys
+//! - `flow_hash.rs`: the hash and its proof
 #![deny(unsafe_code)]
 
 mod bytes;

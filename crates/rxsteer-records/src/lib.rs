@@ -8,6 +8,17 @@
 //! Records are written as they arrive, and none is kept in memory. The file gets its name when it is complete, so a
 //! file with that name is always complete. Live records go to file after file ([`files::Files`]), and to a collector by
 //! IPFIX ([`ipfix::Ipfix`]).
+//!
+//! # Files
+//!
+//! - `collecting.rs`: takes records during a run
+//! - `recording.rs`: from workers to `outputs.rs`
+//! - `row.rs`, and a file per format (`text.rs`)
+//! - `partition.rs`: data sets
+//! - `temporary.rs`: a file that appears when it is complete
+//! - `files.rs`: rotation
+//! - `ipfix.rs`, `ipfix/`: IPFIX
+//! - `anonymize.rs`: masks addresses
 
 #![forbid(unsafe_code)]
 

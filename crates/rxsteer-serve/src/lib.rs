@@ -19,6 +19,16 @@
 //!
 //! Invariants: the server queries no instance while there is no viewer. No viewer can change anything. Whatever viewers
 //! do, an instance answers at most [`READINGS_PER_SECOND`] times a second.
+//!
+//! # Files
+//!
+//! - `server.rs`: limits of connections
+//! - `guard.rs`, `token.rs`: access control
+//! - `answers.rs`: paths
+//! - `reading.rs`: one reading, which all viewers share (`readings.rs`)
+//! - `history.rs`, `api.rs`: JSON
+//! - `families.rs`: the metrics; `metrics.rs`: their text
+//! - `page/`: the page
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -3,6 +3,15 @@
 //! CPUs, NICs, interrupts, backlogs, senders and applications are modelled as discrete events in virtual time. The
 //! *decisions* are those of `rxsteer-core` itself, unchanged ([`rxsteer_core::Steering`]). One seed gives one
 //! result.
+//!
+//! # Files
+//!
+//! - `scenario.rs`: input; `result.rs`: output
+//! - `engine/`: the machine
+//! - `file/`, `check/`: scenario files
+//! - `seeds.rs`, `metric.rs`, `compare.rs`, `sensitivity.rs`: statistics over runs
+//! - `renumber.rs`: the same machine with its CPUs numbered in reverse
+//! - `published/`, `fit/`: published tables and fits
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -1,4 +1,13 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Files
+//!
+//! - `status.rs`, `settings.rs`, `flow.rs`, `event.rs`, `delay.rs`: its parts
+//! - `rates.rs`: rates from two readings
+//! - `userspace.rs`: the counts of a pipeline in that form
+//! - `protocol.rs`, `control.rs`, `client.rs`, `registry.rs`: the control socket
+//! - `figures.rs`: numbers as text
+//! - `testing/`: invented instances
 #![forbid(unsafe_code)]
 
 pub mod client;

@@ -1,4 +1,14 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Files
+//!
+//! - `app.rs`: the state
+//! - `flows.rs`, `cpus.rs`: rows from two readings
+//! - `keys.rs`
+//! - `watch.rs`: the thread that reads the instance
+//! - `terminal.rs`, `once.rs`
+//! - `replay.rs`: a replay to show
+//! - `panels/`: a file per panel
 #![forbid(unsafe_code)]
 
 mod app;

@@ -23,6 +23,27 @@
 //! assert_eq!((report.delivered, report.reordered), (3, 0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Files
+//!
+//! - `receiver.rs`, `receiver/` (from a source; hashes), `worker.rs`
+//! - `block.rs`: frame memory
+//! - `backlog.rs`: the backlog queue from one RX thread to one CPU
+//! - `backlogs.rs`: all of them, publishing and kicking
+//! - `worker_group.rs`: worker group and take-over
+//! - `change.rs`: changes at run time and desired CPUs
+//! - `rebalance.rs`: moves of buckets
+//! - `flow_stats.rs`
+//! - `packet_clock.rs`, `pace.rs`: time
+//! - `config.rs`, `pipeline.rs`: start and end of a run
+//! - `order_tracker.rs`: the order check
+//! - `count.rs`, `delay_counts.rs`, `rx_report.rs`: counts that others can read
+//! - `memory.rs`: checks that memory is available
+//! - `forward.rs`: sends packets out again
+//! - `printable.rs`: escapes text from outside
+//! - `sys.rs`: system calls
+//! - `source/`: `live.rs` opens all RX queues of interfaces
+//! - `sink/`: outputs per CPU: `spec.rs`, `open.rs`, `write.rs`, `stream.rs`
 #![forbid(unsafe_code)]
 
 mod backlog;
