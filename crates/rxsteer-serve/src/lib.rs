@@ -28,7 +28,7 @@
 //! - `reading.rs`: one reading, which all viewers share (`readings.rs`)
 //! - `history.rs`, `api.rs`: JSON
 //! - `families.rs`: the metrics; `metrics.rs`: their text
-//! - `page/`: the page
+//! - `../page/`: the page
 #![forbid(unsafe_code)]
 
 mod answers;
