@@ -12,7 +12,7 @@ use crate::{Outcome, shell};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  cargo xtask live\n  cargo xtask live --full --only order")]
 pub(crate) struct Options {
-    /// Runs the full tests, which take more than a quarter of an hour: 10,000,000 numbered packets a run, 200 kills,
+    /// Runs the full tests, which take more than an hour: 10,000,000 numbered packets a run, 200 kills,
     /// 50 times offline. Also compares the C policy and the programs in the kernel with the core, with ten times as
     /// many packets. Without this option, it runs the short tests of ./test.
     #[arg(long)]
