@@ -22,8 +22,8 @@
 //!   rules use)
 //! - `slot.rs`: maps a hash to a slot
 //! - `explain.rs`: decisions with reasons
-//! - `state.rs`: the same from another datapath's tables
-//! - `verdict.rs`
+//! - `state.rs`: decisions from the tables of another datapath
+//! - `verdict.rs`: the result of a decision
 //! - `counters.rs`: the only list of counters
 //! - `cpu.rs`, `flow.rs`: basic types
 #![cfg_attr(not(loom), no_std)]

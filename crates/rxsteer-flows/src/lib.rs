@@ -35,7 +35,7 @@
 //! - `grace.rs`, `collect.rs`: removing flows without blocking writers
 //! - `lines.rs`, `pool.rs`: memory
 //! - `mask.rs`: fields that make a flow
-//! - `record.rs`
+//! - `record.rs`: the record of one flow
 #![forbid(unsafe_code)]
 
 mod aging;

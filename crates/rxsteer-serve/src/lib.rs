@@ -3,10 +3,10 @@
 //! ```text
 //!  viewers ──► server.rs  at most 32 connections, each with limits of time and size (hyper)
 //!                 │
-//!              guard.rs   method, Host, Origin, token: who may ask
+//!              guard.rs   method, Host, Origin, token (token.rs): who may ask
 //!                 │
 //!              answers.rs a fixed list of paths
-//!                 ├── files.rs    the page, as it is in the program
+//!                 ├── files.rs    the page (../page), as it is in the program
 //!                 ├── metrics.rs  families.rs: what each metric is, from the list of counters
 //!                 └── api.rs      JSON
 //!                        │
@@ -19,16 +19,6 @@
 //!
 //! Invariants: the server queries no instance while there is no viewer. No viewer can change anything. Whatever viewers
 //! do, an instance answers at most [`READINGS_PER_SECOND`] times a second.
-//!
-//! # Files
-//!
-//! - `server.rs`: limits of connections
-//! - `guard.rs`, `token.rs`: access control
-//! - `answers.rs`: paths
-//! - `reading.rs`: one reading, which all viewers share (`readings.rs`)
-//! - `history.rs`, `api.rs`: JSON
-//! - `families.rs`: the metrics; `metrics.rs`: their text
-//! - `../page/`: the page
 #![forbid(unsafe_code)]
 
 mod answers;

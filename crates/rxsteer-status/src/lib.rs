@@ -2,9 +2,9 @@
 //!
 //! # Files
 //!
-//! - `status.rs`, `settings.rs`, `flow.rs`, `event.rs`, `delay.rs`: its parts
+//! - `status.rs`, `settings.rs`, `flow.rs`, `event.rs`, `delay.rs`: the state and its parts
 //! - `rates.rs`: rates from two readings
-//! - `userspace.rs`: the counts of a pipeline in that form
+//! - `userspace.rs`: the state of a userspace path
 //! - `protocol.rs`, `control.rs`, `client.rs`, `registry.rs`: the control socket
 //! - `figures.rs`: numbers as text
 //! - `testing/`: invented instances

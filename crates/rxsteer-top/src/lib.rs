@@ -2,11 +2,11 @@
 //!
 //! # Files
 //!
-//! - `app.rs`: the state
+//! - `app.rs`: what the view shows
 //! - `flows.rs`, `cpus.rs`: rows from two readings
-//! - `keys.rs`
+//! - `keys.rs`: the effects of keys
 //! - `watch.rs`: the thread that reads the instance
-//! - `terminal.rs`, `once.rs`
+//! - `terminal.rs`: the live view; `once.rs`: one frame as text
 //! - `replay.rs`: a replay to show
 //! - `panels/`: a file per panel
 #![forbid(unsafe_code)]

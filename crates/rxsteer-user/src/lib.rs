@@ -26,14 +26,14 @@
 //!
 //! # Files
 //!
-//! - `receiver.rs`, `receiver/` (from a source; hashes), `worker.rs`
+//! - `receiver.rs`, `receiver/`: from a source to decisions; `worker.rs`: calls the handlers
 //! - `block.rs`: frame memory
 //! - `backlog.rs`: the backlog queue from one RX thread to one CPU
-//! - `backlogs.rs`: all of them, publishing and kicking
+//! - `backlogs.rs`: the queues of one RX thread to all CPUs, publishing and kicking
 //! - `worker_group.rs`: worker group and take-over
 //! - `change.rs`: changes at run time and desired CPUs
 //! - `rebalance.rs`: moves of buckets
-//! - `flow_stats.rs`
+//! - `flow_stats.rs`: flow statistics on the workers
 //! - `packet_clock.rs`, `pace.rs`: time
 //! - `config.rs`, `pipeline.rs`: start and end of a run
 //! - `order_tracker.rs`: the order check
